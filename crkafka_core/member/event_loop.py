@@ -279,13 +279,15 @@ class EventLoop:
             self._seen_marks = marks
             self._step(sg.Disturbed("pause marks changed"))
 
-    def reading(self) -> dict[TP, int]:
+    def reading(self) -> dict[TP, int] | None:
         """Where the partitions stand that should give records now: submitted so far, or the end that was met.
 
-        One of which records wait in the queue has given them.
+        One of which records wait in the queue has given them. None: a cut or a full queue holds up all of them, silent or not.
         """
-        if not self.state.submits or self._submitter.queue.full:
+        if not self.state.fetches:
             return {}
+        if not self.state.submits or self._submitter.queue.full:
+            return None
         marks, nexts, waiting = self._marks(), self._submitter.nexts(), self._submitter.waiting()
         return {
             tp: max(offset, self.ends.get(tp, -1))

@@ -24,12 +24,12 @@ class StallWatch:
     def __init__(
         self,
         admin: Admin,
-        reading: Callable[[], Mapping[TP, int]],
+        reading: Callable[[], Mapping[TP, int] | None],
         troubles: Callable[[], Mapping[TP, str]] = dict,
         runtime: Runtime = THREADS,
     ) -> None:
-        """`reading`: where the partitions stand that should give records now; what is paused is none of them. `troubles`: why some give
-        nothing, as reported by the client that reads them."""
+        """`reading`: where the partitions stand that should give records now; what is paused is none of them. None: nothing can
+        be learned now. `troubles`: why some give nothing, as reported by the client that reads them."""
         self.ends: Mapping[TP, int] = {}
         """As last asked; replaced as a whole."""
         self.margin: int | None = None
@@ -53,8 +53,12 @@ class StallWatch:
         now = self._runtime.now()
         if now < self._due:
             return False
-        self._due = now + EVERY
-        at = dict(self._reading())
+        passed, self._due = now - self._due + EVERY, now + EVERY
+        reading = self._reading()
+        if reading is None:  # time in which no partition can give anything counts neither for it nor against it
+            self._seen = {tp: (offset, since + passed) for tp, (offset, since) in self._seen.items()}
+            return False
+        at = dict(reading)
         known, silent = self._admin.known_watermarks(at, "read_uncommitted")
         self.ends = {tp: end for tp, (_, end) in known.items()}
         self.margin = min((at[tp] - start for tp, (start, _) in known.items() if start > 0), default=None)

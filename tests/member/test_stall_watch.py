@@ -111,6 +111,22 @@ def test_83_what_is_paused_for_a_while_is_not_stalled_afterwards() -> None:
     assert watch.stalled == {}
 
 
+def test_83_a_look_that_learns_nothing_keeps_what_was_seen_and_its_time_does_not_count() -> None:
+    """The queue is full of another partition's backlog, or a cut has closed the gate."""
+    clock, at, kafka = Clock(), {STUCK: 0}, Ends()
+    kafka.leaderless = {STUCK}
+    learns, stalled = [True], []
+    watch = StallWatch(kafka, lambda: at if learns[0] else None, runtime=clock)  # type: ignore[arg-type]
+    for learns[0] in (True, True, False, False, True, False, True, True):
+        clock.time += EVERY
+        watch.ask()
+        stalled.append(watch.stalled.get(STUCK))
+    assert stalled == [None] * 7 + [STALLED_AFTER]
+    learns[0] = False
+    clock.time += EVERY
+    assert not watch.ask() and watch.stalled == {STUCK: STALLED_AFTER}, "it has given nothing since"
+
+
 def test_83_a_stalled_partition_is_an_alarm_while_it_lasts_and_an_event() -> None:
     plane = ControlPlane(MemoryStore(), "orders")
     life.declare(plane.store, Region(name="orders", uid="uid", region_index=0, members_wanted=1))
