@@ -39,6 +39,9 @@ class KafkaFailed(CrkafkaError):
 class NotAllowed(ConfigError):
     """Kafka refuses our identity, or what it may do. Reaction: wait; after a minute of it the region stops (SPEC X11)."""
 
+    reported_once = False
+    """True where the client does not report it again while it lasts (docs/clients.md C-K33)."""
+
 
 class OffsetGone(DataLoss):
     """Kafka no longer holds an offset (SPEC S4, docs/clients.md C-R10). Reaction: request a reset, which finds the gap."""
@@ -127,6 +130,12 @@ _HINTS: dict[type[CrkafkaError], str] = {
     TopicGone: "Was the topic deleted? See `crkafka forget TOPIC`.",
     KafkaFailed: "A new client takes over.",
 }
+_RIGHTS = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+}
+"""Refusals after a login. Those of FindCoordinator and of metadata come once, those of JoinGroup each second (docs/clients.md C-K33)."""
 _SILENT = {
     KafkaError._TRANSPORT,
     KafkaError._ALL_BROKERS_DOWN,
@@ -191,7 +200,10 @@ def error_of(error: KafkaError | KafkaException, what: str) -> CrkafkaError:
     # A fenced static member shows as the general code for "fatal" (docs/clients.md C-R2); only the text tells it from other ends.
     fenced = code == KafkaError._FATAL and "fenced" in text.lower()
     kind = Fenced if fenced else REACTIONS.get(code, KafkaUnavailable)
-    return kind(text, hint=_HINTS[kind])
+    result = kind(text, hint=_HINTS[kind])
+    if isinstance(result, NotAllowed):
+        result.reported_once = code in _RIGHTS and "JoinGroup failed" not in text
+    return result
 
 
 def _no_answer(error: KafkaError, what: str) -> KafkaUnavailable:

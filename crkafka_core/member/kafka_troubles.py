@@ -16,6 +16,9 @@ from crkafka_core.model.offsets import TP
 
 _STANDS = 15.0
 """Seconds for which a report of an absent broker stands while partitions are held: the client repeats it every ten."""
+_REPEATED = 50.0
+"""Seconds for which a refusal stands that the client repeats: each 30 s, and up to 10 more until it connects again. Less than a minute, so
+that one alone stops no region."""
 
 
 class KafkaTroubles:
@@ -55,8 +58,10 @@ class KafkaTroubles:
 
     def _standing(self, holds: bool) -> CrkafkaError | None:
         """What was reported last, as long as it goes on. Some of it the client reports once, and a member without partitions waits for
-        the end of it (docs/clients.md C-K33)."""
-        return self._last if not holds or self._runtime.now() - self._at < _STANDS else None
+        the end of it; a login that is refused is repeated (docs/clients.md C-K33)."""
+        repeated = isinstance(self._last, NotAllowed) and not self._last.reported_once
+        stands = _STANDS if holds else _REPEATED if repeated else float("inf")
+        return self._last if self._runtime.now() - self._at < stands else None
 
     def away(self, *, holds: bool) -> str:
         """What keeps the client from its brokers or its group, in words."""

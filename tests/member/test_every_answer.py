@@ -63,6 +63,7 @@ class Member:
 
     def __init__(self, consumer: GroupConsumer) -> None:
         self.clock, self.position, self.failures = Clock(), dict.fromkeys(TPS, 0), dict[TP, int]()
+        self.text = "as the test wants it"
         self.consumer, self.segments, self.asked = consumer, Segments(), Asked()
         consumer._consumer = SimpleNamespace(
             seek=lambda p: self.position.update({TP(p.topic, p.partition): p.offset}),
@@ -93,7 +94,7 @@ class Member:
     def take(self) -> Taken:
         """What fails gives an error, all else its next records."""
         failures = tuple(
-            Failure(tp, self.position.get(tp, -1001), KafkaError(code, "as the test wants it"))
+            Failure(tp, self.position.get(tp, -1001), KafkaError(code, self.text))
             for tp, code in self.failures.items()
             if tp is GROUP or tp in self.consumer._flowing
         )
@@ -154,8 +155,8 @@ def test_92_whatever_a_partition_answers_the_others_flow_and_it_goes_on_by_itsel
         fenced = KafkaError(code).code() in (KafkaError.FENCED_INSTANCE_ID, KafkaError._FENCED)
         if lasts > 60.0 and not fenced:
             assert all(member.segments.offsets[tp] == list(range(ROWS)) for tp in set(TPS) - set(failing)), told
-            rebalanced = not member.loop.troubles.partitions
-            assert rebalanced or member.loop.troubles.partitions.keys() == set(failing), told
+            rebalances = REACTIONS.get(code) in (GroupRebalanced, PolledTooLate)
+            assert member.loop.troubles.partitions.keys() == (set() if rebalances else set(failing)), told
         member.failures = {}
         member.run(100.0)
         if not fenced:  # SQL decides
@@ -185,6 +186,34 @@ def test_92_whatever_the_group_answers_a_member_without_partitions_it_waits_and_
         assert not member.asked_for(sg.AskReset), told
         member.run(5.0)
         assert member.loop.state.held == frozenset(TPS) and member.loop.kafka_away() == "", told
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "stops"),
+    [
+        (KafkaError.SASL_AUTHENTICATION_FAILED, "", False),
+        (KafkaError._AUTHENTICATION, "", False),
+        (KafkaError._SSL, "", False),
+        (KafkaError._TRANSPORT, "certificate verify failed", False),
+        (KafkaError.GROUP_AUTHORIZATION_FAILED, "JoinGroup failed: Broker: Group authorization failed", False),
+        (KafkaError.GROUP_AUTHORIZATION_FAILED, "FindCoordinator response error: Group authorization failed", True),
+    ],
+)
+def test_x11_a_refusal_that_the_client_would_repeat_and_does_not_is_over(
+    client: GroupConsumer, code: int, text: str, stops: bool
+) -> None:
+    """A member that was refused once waits for its assignment, as long as another member takes for its drain."""
+    member = Member(client)
+    member.assign()
+    member.run(20.0)
+    member.lose()
+    member.run(5.0)
+    member.failures, member.text = {GROUP: code}, text
+    member.run(5.0)
+    member.failures = {}
+    assert member.loop.kafka_away()
+    member.run(120.0)
+    assert bool(member.asked_for(sg.Halt)) is stops, member.asked.effects
 
 
 def test_x11_an_outage_between_two_refusals_is_no_refusal(client: GroupConsumer) -> None:
