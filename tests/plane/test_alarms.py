@@ -119,6 +119,7 @@ def test_x6_a_rewind_that_a_person_asked_for_begins_the_wait_anew(make_kit: type
     kit = make_kit(tables=("bronze",)).running()
     first = kit.cut()
     kit.cut()
+    kit.do(lambda tx: permits.permit_commit(tx, "bronze", holder="me", token="a"))
     kit.advance(170.0)
     kit.do(lambda tx: resets.request(tx, cause="back", by="me", target=first))
     kit.advance(500.0)
