@@ -255,13 +255,14 @@ def behind(reader: Reader, region: Region, table: Table) -> list[int]:
     return reader.line(region.head, after=table.acknowledged)
 
 
-def first_that_waits(reader: Reader, region: Region) -> tuple[Table, Segment] | None:
-    """A table that has not got all, and the first segment that it waits for; None where there is none."""
+def first_that_waits(reader: Reader, region: Region, *, there: Collection[str] = ()) -> tuple[Table, Segment] | None:
+    """A table that has not got all, and the first segment that it waits for, other than those that are `there`; None if there is none."""
     for table in reader.select(Table, order=("name",)):
-        ids = behind(reader, region, table)
-        kept = reader.select(Segment, ("checkpoint", "in", ids), order=("checkpoint",), limit=1) if ids else []
-        if kept:
-            return table, kept[0]
+        ids = set(behind(reader, region, table))
+        kept = reader.select(Segment, ("checkpoint", ">=", min(ids)), order=("checkpoint",)) if ids else []
+        for segment in kept:
+            if segment.checkpoint in ids and segment.path not in there:
+                return table, segment
     return None
 
 

@@ -14,8 +14,7 @@ from crkafka_core.kafka.edge import Admin
 from crkafka_core.model.errors import ConfigError, CrkafkaError, DataLoss, Refused, ServiceUnavailable
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import CheckpointStatus, Initial, Region
-from crkafka_core.model.segment_name import SegmentName
-from crkafka_core.plane import checkpoints, epochs, retire, starts
+from crkafka_core.plane import checkpoints, epochs, starts, tables
 from crkafka_core.plane.transact import ControlPlane
 
 if TYPE_CHECKING:
@@ -147,15 +146,17 @@ def check_available(plane: ControlPlane, admin: Admin, target: int, *, otherwise
 
 
 def check_kept(plane: ControlPlane, files: Collection[str]) -> None:
-    """Refuse to go on from a control plane of which segments are gone: an older backup has decided against them (SPEC G10)."""
-    gone = plane.read(lambda reader, _: retire.named(reader)) - set(files)
-    if gone:
-        first = min(name.number for name in map(SegmentName.parse, gone) if name is not None)
+    """Refuse to go on from a head of which a table lacks segments that are gone: it would wait for them for ever (SPEC G10, T1)."""
+    there = set(files)
+    waits = plane.read(lambda reader, region: tables.first_that_waits(reader, region, there=there))
+    if waits is not None:
+        table, segment = waits
         raise Refused(
-            f"The segments of checkpoint {first} of region {plane.region} are gone. An older backup of this control plane was "
-            "rewound with `--restored rewind` and retired them: that decision stands.",
-            hint="Put back the control plane that went on from there. If it is lost: `crkafka start --restored initial` empties the "
-            "tables, and reads from Kafka again all that it still holds.",
+            f"Table {table.name} of region {plane.region} lacks checkpoint {segment.checkpoint}, whose segments are gone: they were "
+            "retired after this backup of the control plane was taken.",
+            hint="Put back a newer backup, or the control plane that went on from there. If there is none: `crkafka start --restored "
+            "initial` empties the tables, and reads from Kafka again all that it still holds. Or keep what the table holds: "
+            f"`crkafka undeclare {table.name}`, then the same again.",
         )
 
 

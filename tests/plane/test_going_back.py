@@ -18,9 +18,9 @@ from crkafka_core.member.outside_sql import OutsideSql, look_outside
 from crkafka_core.model.errors import LeaseLost, NoSuchRegion, NotOwner, NotRunning, Refused, WentBack
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase, Wanted
-from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Segment
+from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Segment, Table
 from crkafka_core.model.segment_name import segment_path
-from crkafka_core.plane import halting, leases, life, resets, restored, skips
+from crkafka_core.plane import halting, leases, life, resets, restored, skips, tables
 from crkafka_core.plane import retire as rules
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.protocol.commit_metadata import CommitMetadata
@@ -131,6 +131,7 @@ def test_96_newer_backup_put_back_after_an_older_one_was_rewound_and_retired_is_
     backups: Backups,
 ) -> None:
     """It was REWINDING without end, for segments that our own retirement had deleted; and nothing named what helps."""
+    backups.plane.do(lambda tx: tables.declare(tx, "bronze", "delta", "/t/bronze"))
     for _ in range(3):
         backups.landing.land()
     older = backups.backup("older")
@@ -153,13 +154,41 @@ def test_96_newer_backup_put_back_after_an_older_one_was_rewound_and_retired_is_
     backups.put_in_place(newer)
     assert backups.missing(), "of the checkpoints that the rewind has left behind"
     backups.stopped_as_older()
-    with pytest.raises(Refused, match=r"that decision stands.*`crkafka start --restored initial`"):
+    with pytest.raises(
+        Refused, match=r"bronze .* lacks checkpoint 4.*retired after this backup.*`crkafka start --restored initial`"
+    ):
         check_kept(backups.plane, backups.look().files)
     seen = backups.look().seen
     row = backups.plane.do(lambda tx: restored.rewind(tx, seen, by="me", initial=True))
     assert (row.head, row.went_back, row.wanted) == (0, False, Wanted.RUN)
     assert not backups.plane.read(lambda reader, _: reader.count(Checkpoint, ("status", "=", CheckpointStatus.MERGED)))
     assert backups.look().seen.epoch < row.epoch
+
+
+@pytest.mark.parametrize("acknowledged", [None, 3, 2])
+def test_g10_a_backup_older_than_retention_is_rewound_unless_a_table_lacks_what_was_retired_since(
+    backups: Backups, acknowledged: int | None
+) -> None:
+    """Without a table, or with one that had all by then, no segment of the backup is needed."""
+    for _ in range(3):
+        backups.landing.land()
+    if acknowledged is not None:
+        backups.plane.do(lambda tx: tables.declare(tx, "bronze", "delta", "/t/bronze"))
+        backups.plane.do(lambda tx: tx.put(replace(tx.select(Table)[0], acknowledged=acknowledged)))
+    last_night = backups.backup("last night")
+    for _ in range(3):
+        last = backups.landing.land()
+    backups.plane.do(lambda tx: tx.put(*(replace(table, acknowledged=last) for table in tx.select(Table))))
+    assert backups.retire().checkpoints == (1, 2, 3, 4, 5), "as every few minutes"
+    backups.kafka.metadata = CommitMetadata(backups.landing.uid, last, last - 1).text()
+    backups.put_in_place(last_night)
+    backups.stopped_as_older()
+    assert backups.missing()
+    if acknowledged != 2:
+        check_kept(backups.plane, backups.look().files)
+    else:
+        with pytest.raises(Refused, match="bronze of region orders lacks checkpoint 3, whose segments are gone"):
+            check_kept(backups.plane, backups.look().files)
 
 
 def test_g10_no_file_goes_while_the_region_is_stopped_for_it_until_a_person_has_said_how_to_go_on(
