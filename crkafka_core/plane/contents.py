@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from crkafka_core.control import Cond, Reader
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Checkpoint, MergedOffset, Region, Segment, Table, TableCommit
-from crkafka_core.plane import checkpoints, reading, starts
+from crkafka_core.plane import checkpoints, numbers, reading, starts
 from crkafka_core.plane.tables import DONE, FENCE, REWRITE, commits
 
 
@@ -147,12 +147,13 @@ def of_topics(reader: Reader, region: Region, ids: Collection[int], topics: Coll
 def belonging(reader: Reader, region: Region, table: Table) -> Callable[[int], bool]:
     """Whether rows of a checkpoint belong in the table: it is live, or so old that even its row is forgotten (SPEC T2).
 
-    What a rewind left behind is never forgotten, and no table is behind what is: retirement waits for it (SPEC T1).
+    What a rewind left behind belongs in no table, also once its row is forgotten: its number is dead (SPEC C8). No table is behind
+    what is forgotten: retirement waits for it (SPEC T1).
     """
-    live = set(live_in(reader, region, table))
+    live, dead = set(live_in(reader, region, table)), numbers.dead(reader)
     begins = min(before_line(reader, region), table.acknowledged)
     known = {c.id for c in reader.select(Checkpoint, ("id", "<=", begins))}
-    return lambda checkpoint: checkpoint in live or (checkpoint <= begins and checkpoint not in known)
+    return lambda checkpoint: checkpoint in live or (checkpoint not in known and dead.belongs(checkpoint, begins))
 
 
 def forgotten(reader: Reader, region: Region) -> bool:

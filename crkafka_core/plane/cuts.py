@@ -205,6 +205,10 @@ def _mismatch(region: Region, checkpoint: Checkpoint, fillers: Sequence[Filler],
         )
     if mine.offsets.keys() != part.offsets.keys():
         return Mismatch(f"{part.member} contributes {pack(part.offsets)}; it fills {pack(mine.offsets)}.")
+    for tp, due in mine.offsets.items():
+        if part.offsets[tp][0] != due:
+            left = f"checkpoint {checkpoint.parent} left it at {due}" if due != NO_START else "it has no stored start"
+            return Mismatch(f"{part.member}: {tp} begins at {part.offsets[tp][0]}, but {left}.")
     if part.generation != checkpoint.generation:
         return Mismatch(f"{part.member} is in generation {part.generation}; the cut fixed {checkpoint.generation}.")
     if part.base != checkpoint.parent:

@@ -128,18 +128,21 @@ def drop_topics(tx: Tx) -> None:
 
 
 def carry_forward(tx: Tx) -> None:
-    """A topic that the configuration no longer reads goes as soon as no live member reads it: till then it is known as before (SPEC S4)."""
-    region = tx.region()
-    if region.dropped_json == "[]":
-        return
-    there = roster.live(tx)
+    """A topic that the configuration no longer reads goes as soon as no live member reads it: till then it is known as before (SPEC S4).
+
+    A member that has left is then waited for no more, if it fills no other.
+    """
+    region, there = tx.region(), roster.live(tx)
+    dropped: list[str] = json.loads(region.dropped_json)
     waiting = []
-    for topic in json.loads(region.dropped_json):
+    for topic in dropped:
         if any(subscriptions.reads(m.subscription_json, topic) for m in there):
             waiting.append(topic)
         else:
             starts.forget(tx, topic, by="the change of configuration")
-    tx.set_region(dropped_json=json.dumps(waiting, ensure_ascii=False))
+    if waiting != dropped:
+        tx.set_region(dropped_json=json.dumps(waiting, ensure_ascii=False))
+    numbers.leave_out(tx, {m.incarnation for m in there}, starts.known(tx))
 
 
 def _moving_in(region: Region) -> int:
@@ -261,7 +264,6 @@ def leave(tx: Tx, name: str, incarnation: str) -> None:
         return
     tx.put(replace(row, status=MemberStatus.LEFT, assignment_json="", moved_epoch=_moving_in(tx.region())))
     events.log(tx, "left", member=name)
-    numbers.leave_out(tx, name)
     if cuts.expects(tx, tx.region(), name):
         resets.begin(tx, ResetCause.LEFT, f"{name} left during the cut", member=name)
     carry_forward(tx)

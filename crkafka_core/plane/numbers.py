@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from crkafka_core.control import Reader, Tx
@@ -19,12 +19,17 @@ def hand_out(tx: Tx, fillers: Mapping[tuple[str, str], Mapping[TP, int]]) -> Non
     tx.set_region(filling=number)
 
 
-def leave_out(tx: Tx, member: str) -> None:
-    """Who leaves and fills nothing is not waited for; what else it fills is another's to read, who makes a reset by that."""
+def leave_out(tx: Tx, live: Collection[str], known: Collection[TP]) -> None:
+    """No cut waits for an incarnation that left, where no known partition is its own to fill.
+
+    A partition that is still known goes to another member, whose report makes a reset. One that was carried forward is nobody's:
+    its rows since the last merge count nowhere (SPEC S4, C3).
+    """
     region = tx.region()
-    row = tx.get(Filler, region.filling, member) if region.filling > region.opened else None
-    if row is not None and not row.offsets:
-        tx.delete(Filler, ("checkpoint", "=", row.checkpoint), ("member", "=", member))
+    if region.filling > region.opened:
+        for row in tx.select(Filler, ("checkpoint", "=", region.filling)):
+            if row.incarnation not in live and row.offsets.keys().isdisjoint(known):
+                tx.delete(Filler, ("checkpoint", "=", row.checkpoint), ("member", "=", row.member))
 
 
 def leave_behind(tx: Tx) -> None:

@@ -126,9 +126,22 @@ def same(tx: Tx, looked: Region) -> None:
 
 
 def trust(tx: Tx, seen: Seen, *, by: str) -> Region | WentBack:
-    """As `check`, when a person starts the region: if there is nothing to fear any more, files may be deleted again."""
+    """As `check`, when a person starts the region: if there is nothing to fear any more, files may be deleted again.
+
+    What another state may have filled after the head is dead from then on: no process outside SQL needs to name it (SPEC C8).
+    """
     checked = check(tx, seen, by=by)
-    return tx.set_region(went_back=False) if isinstance(checked, Region) and checked.went_back else checked
+    if isinstance(checked, Region) and checked.went_back:
+        _count_above(tx, seen)
+        numbers.bury(tx, checked.head)
+        return tx.set_region(went_back=False)
+    return checked
+
+
+def _count_above(tx: Tx, seen: Seen) -> None:
+    """The next number is above all that was handed out or seen."""
+    above = max(tx.region().filling, seen.highest) + MARGIN
+    tx.set_region(filling=above, opened=above)
 
 
 def rewind(tx: Tx, seen: Seen, *, by: str, initial: bool = False) -> Region:
@@ -143,8 +156,8 @@ def rewind(tx: Tx, seen: Seen, *, by: str, initial: bool = False) -> Region:
             hint="`crkafka stop` first.",
         )
     epoch = max(region.epoch, seen.epoch) + 1
-    above = max(region.filling, seen.highest) + MARGIN
-    tx.set_region(filling=above, opened=above, wanted=Wanted.RUN, went_back=False)
+    _count_above(tx, seen)
+    tx.set_region(wanted=Wanted.RUN, went_back=False)
     if initial:
         epochs.rewind(tx, 0, f"the control plane went back, and {by} goes on from initial state")
     else:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from crkafka_core.model.offsets import TP
-from crkafka_core.model.rows import Checkpoint, Initial
-from crkafka_core.plane import contents, erasure, permits, tables
+from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Initial
+from crkafka_core.plane import cleanup, contents, erasure, permits, tables
 from crkafka_core.plane.status import status_of
 from tests.plane.bronze import allowed, fence, finish, landed, table
 from tests.rigs.landing import Landing
@@ -34,6 +34,24 @@ def test_T2_rows_of_forgotten_checkpoints_belong_into_a_table_and_those_of_super
     assert [i for i in range(1, 9) if belongs(i)] == [1, 2, 4, 5, 6]
     counting = landing.region.plane.read(lambda r, region: contents.counting(r, region, tables.of(r, "bronze")))
     assert counting == {1: 1, 2: 1, 4: 3, 5: 3, 6: 3}
+
+
+def test_C8_a_dead_number_belongs_in_no_table_also_once_its_checkpoint_is_forgotten(landing: Landing) -> None:
+    for _ in range(3):
+        landing.land(5)
+    finish(landing, allowed(landing))
+    landing.rewind(1)
+    fence(landing)
+    for _ in range(8):
+        landing.land(5)
+    finish(landing, allowed(landing, "b"))
+    plane = landing.region.plane
+    landing.retire(*range(1, 11), history=2)
+    plane.do(cleanup.clean_up)
+    forgotten = ("status", "=", CheckpointStatus.SUPERSEDED)
+    assert plane.read(lambda reader, _: reader.count(Checkpoint, forgotten)) == 0
+    belongs = plane.read(lambda reader, row: contents.belonging(reader, row, tables.of(reader, "bronze")))
+    assert [number for number in range(1, 13) if belongs(number)] == [1, *range(4, 12)]
 
 
 def test_s2_what_every_table_has_acknowledged_is_known_per_partition(landing: Landing) -> None:

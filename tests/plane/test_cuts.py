@@ -30,16 +30,16 @@ def test_C3_merge_compares_sets_and_not_counts(kit: Kit) -> None:
     assert kit.row.head == 0
 
 
-def test_C3_range_that_does_not_begin_where_the_parent_ends_is_no_merge(kit: Kit) -> None:
-    """SPEC C3, C5; I1."""
+def test_C2_contribution_that_does_not_begin_where_its_number_was_fixed_is_refused_with_its_member(kit: Kit) -> None:
+    """SPEC C2, C8; I1."""
     kit.running()
     kit.cut(10)
     cut = kit.open()
     kit.contribute(cut, 0, 10)
     kit.at[P1] += 3
-    kit.contribute(cut, 1, 10)
-    with pytest.raises(Mismatch, match="left it at"):
-        kit.do(lambda tx: cuts.merge(tx, cut))
+    with pytest.raises(Mismatch, match=r"orders/1: t\[1\] begins at 13, but checkpoint 1 left it at 10"):
+        kit.contribute(cut, 1, 10)
+    assert kit.checkpoint(cut).status is CheckpointStatus.ABORTED
 
 
 def test_D4_cut_past_its_deadline_is_aborted_by_anyone(kit: Kit) -> None:

@@ -10,11 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crkafka_core.model.errors import Mismatch
+from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import CheckpointStatus, DeadNumbers, Filler, ResetCause, Table
 from crkafka_core.model.segment import ClosedSegment, Span
 from crkafka_core.model.segment_name import segment_path
-from crkafka_core.plane import cuts, life, members, numbers, resets, restored
+from crkafka_core.plane import cuts, life, members, numbers, resets, restored, settling
+from crkafka_core.protocol import subscription
 from tests.plane.conftest import P0, P1
 
 if TYPE_CHECKING:
@@ -170,6 +172,54 @@ def test_G10_going_on_after_a_restored_backup_kills_all_that_was_seen_and_the_ma
     dead = kit.plane.read(lambda reader, _: numbers.dead(reader))
     assert next_one == 9 + restored.MARGIN + 1
     assert [n for n in (1, 2, 9, next_one - 1, next_one) if dead.belongs(n, next_one)] == [1, next_one]
+
+
+def test_C8_a_plain_start_after_sql_went_back_kills_the_numbers_that_the_other_state_may_have_filled(kit: Kit) -> None:
+    """An older state went on before a process that had seen more noticed it; nothing outside SQL names a number above its own by then."""
+    kit.running()
+    kit.cut(5)  # 2 is being filled, here and in the state that was lost, which merged it
+    kit.fail(0)
+    kit.settle()
+    kit.advance(5.0)
+    assert (kit.row.head, kit.row.filling) == (1, 3)
+    kit.do(lambda tx: restored.notice(tx, "orders/0 saw checkpoint 2 as the head", by="orders/0"))
+    kit.do(lambda tx: restored.trust(tx, restored.Seen(), by="me"))
+    assert not kit.row.went_back
+    kit.do(lambda tx: life.start(tx, by="me"))
+    kit.settle()
+    kit.advance(5.0)
+    last = kit.cut(5)
+    dead = kit.plane.read(lambda reader, _: numbers.dead(reader))
+    assert last == 3 + restored.MARGIN + 1
+    assert [n for n in range(1, last + 1) if dead.belongs(n, last)] == [1, last]
+
+
+def test_C8_no_cut_waits_for_a_member_that_left_with_the_last_partitions_of_a_topic_that_is_no_longer_read(
+    kit: Kit,
+) -> None:
+    """A rolling restart with a topic less: the cut that followed waited for the member until its deadline (SPEC S4)."""
+    u0, both, less = TP("u", 0), subscription.dump(("t", "u"), None), subscription.dump(("t",), None)
+    kit.do(lambda tx: tx.set_region(subscription_json=both))
+    kit.do(lambda tx: life.start(tx, by="test"))
+    for name, reads in (("orders/0", less), ("orders/1", both)):
+        launch = kit.do(lambda tx, n=name: members.launch(tx, n))  # type: ignore[misc]
+        kit.live[name] = f"i-{name[-1]}"
+        who = members.Registration(name, kit.live[name], launch, 0, "cluster", "group", subscription=reads)
+        kit.do(lambda tx, w=who: members.register(tx, w))  # type: ignore[misc]
+    kit.resolve(1, {u0}, ids={u0: "id-u"})
+    kit.resolve(0, {P0, P1})
+    kit.report(0, {P0, P1})
+    kit.report(1, {u0})
+    kit.advance()
+    assert _filled(kit).keys() == {"i-0", "i-1"}
+    kit.do(lambda tx: tx.set_region(subscription_json=less))
+    kit.do(members.drop_topics)
+    assert _filled(kit).keys() == {"i-0", "i-1"}, "it is still read"
+    kit.do(lambda tx: members.leave(tx, "orders/1", kit.live.pop("orders/1")))
+    assert kit.plane.read(settling.unready) == ""
+    cut = kit.open()
+    kit.contribute(cut, 0, 5, held={P0, P1})
+    assert kit.do(lambda tx: cuts.merge(tx, cut)).status is CheckpointStatus.MERGED
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 30))), st.integers(0, 40))
