@@ -19,6 +19,8 @@ def test_53_rewind_with_a_slow_table_and_a_crash_keeps_its_target(scenario: Make
     first = s.cut_soon()
     s.cut_soon()
     s.cut_soon()
+    write = s.region.plane.do(lambda tx: permits.permit_commit(tx, "bronze", holder="test", token="write"))
+    assert write is not None, "it may come late: the table has to be fenced"
     s.region.reset(first.id)
     assert s.phase is Phase.REWINDING
     was = s.incarnation(0)
