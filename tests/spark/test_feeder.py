@@ -243,7 +243,7 @@ def test_what_it_tells_its_host_has_no_secret_of_its_own_process(tmp_path: Path)
 def test_K6_a_table_that_hangs_keeps_no_other_back_and_who_feeds_is_seen(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kinds = {"bronze": {"format": "iceberg"}, "mine": {"kept_fresh": False}}
+    kinds = {"mine": {"kept_fresh": False}}
     names = declared(tmp_path, "bronze", "hangs", "mine", **kinds)
     landing = Landing(MemoryStore(), tmp_path, partitions=1, members=1, tables=names)
     free, advance = threading.Event(), tables.advance
