@@ -86,10 +86,10 @@ class Options(BaseModel):
         "table's commits fail, or it owes a fence.",
     )
     freshness: float = Field(
-        default=86_400,
+        default=0,
         ge=0,
         description="Seconds within which a table is expected to be materialized, its FreshnessPolicy: longer than its topics are ever "
-        "quiet, and at least 60. 0: none.",
+        "quiet, and at least 60. 0: none, since a table of a quiet topic is not late.",
     )
     check: float = Field(
         default=3_600,
