@@ -18,7 +18,7 @@ from crkafka_core.spark.iceberg_branch import Branch
 from crkafka_core.spark.iceberg_table import IcebergTable
 from crkafka_core.spark.table_format import Where
 from crkafka_core.tables.stamp import Stamp
-from tests.spark.place import IN_S3, Place
+from tests.spark.place import Place
 
 pytestmark = pytest.mark.spark
 SHAPE = """
@@ -154,15 +154,8 @@ def test_a_late_writer_whose_branch_was_dropped_changes_nothing(
     assert shop.right(1, 2, 3)
 
 
-def test_who_compacts_or_changes_the_metadata_meanwhile_keeps_nobody_from_writing(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shop.landed(3)
-    shop.landing.land(4)
-    if not IN_S3:  # there it takes its turn
-        before_publish(monkeypatch, lambda _: tables.maintain(shop.spark, shop.landing.region, "some") and None)
-    shop.advance()
-    assert shop.right(1, 2, 3, 4)
+def test_a_commit_that_finds_other_metadata_is_tried_again(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop.landed(4)
     call, tries = iceberg_catalog.call, []
 
     def first_fails(*given: Any, **named: Any) -> Any:
