@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from crkafka_core.cli import cuts
+from crkafka_core.cli import cuts, hosting
 from crkafka_core.config import RegionConfig
 from crkafka_core.model.phase import Phase
 from crkafka_core.plane import leases
@@ -48,7 +48,7 @@ def test_a_region_that_nobody_hosts_is_hosted_meanwhile(
         return SimpleNamespace()
 
     monkeypatch.setattr(Region, "init", lambda self, **_: None)
-    monkeypatch.setattr(cuts, "members", members)
+    monkeypatch.setattr(hosting, "members", members)
     monkeypatch.setattr(cuts, "kafka_away", lambda *_: "")
     monkeypatch.setattr(cuts.caught_up, "consume", consume)
     plane.do(lambda tx: tx.set_region(phase=phase))
