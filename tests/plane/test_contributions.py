@@ -9,7 +9,7 @@ import pytest
 
 from crkafka_core.model.errors import Conflict, Lost, Mismatch, NotOpen, Superseded
 from crkafka_core.model.phase import Phase
-from crkafka_core.model.rows import CheckpointStatus, ContributedOffset, Contribution, ResetCause
+from crkafka_core.model.rows import CheckpointStatus, ContributedOffset, Contribution, Initial, ResetCause
 from crkafka_core.model.segment import ClosedSegment, Span
 from crkafka_core.model.segment_name import segment_path
 from crkafka_core.plane import cuts, resets, retire
@@ -173,8 +173,9 @@ def test_58_the_last_contribution_merges_and_one_that_does_not_fit_aborts(kit: K
     assert kit.do(lambda tx: cuts.hand_in(tx, last)).complete
     assert (kit.row.phase, kit.row.head) == (Phase.RUNNING, cut)
     assert kit.do(lambda tx: cuts.hand_in(tx, last)).complete, "said again it is not an error"
-    kit.at = {P0: 10, P1: 13}  # three records of P1 are in no checkpoint
+    kit.at = {P0: 10, P1: 10}
     wrong = kit.open()
+    kit.do(lambda tx: tx.add(Initial("orders", "id-t", 2, "t", 0, "beginning")))  # known, and filled by no member
     kit.do(lambda tx: cuts.hand_in(tx, _part(kit, wrong, 0)))
     kit.do(lambda tx: cuts.hand_in(tx, _part(kit, wrong, 1)))
     assert kit.checkpoint(wrong).status is CheckpointStatus.ABORTED

@@ -132,7 +132,7 @@ def test_x8_the_rest_is_told_too(kit: Kit) -> None:
     kit.do(lambda tx: alarms.stalled(tx, {P0: 61.0}, {}, by="me"))
     kinds = [kind for kind, _, _ in told(kit, at)]
     assert kinds == ["topic forgotten", "stalled"]
-    assert kit.events("stalled")[0].text == "t[0]: there are records, and none came for 61 s"
+    assert kit.events("stalled")[0].text == "t[0] has given nothing for 61 s: Kafka has records behind where it stands"
 
 
 @pytest.mark.parametrize(("number", "said"), [(0, "0 rows"), (1, "1 row"), (2, "2 rows"), (2000, "2,000 rows")])

@@ -43,6 +43,7 @@ def test_a_fence_takes_the_right_away_from_a_writer_in_the_middle(landing: Landi
 
 def test_two_fences_at_once_are_one(landing: Landing) -> None:
     landing.land(10), landing.land(10)
+    allowed(landing)
     landing.rewind(1)
     landing.region.plane.do(lambda tx: permits.permit_fence(tx, "bronze", holder="one", token="one"))
     with pytest.raises(LeaseHeld, match="held by one"):
@@ -52,6 +53,7 @@ def test_two_fences_at_once_are_one(landing: Landing) -> None:
 def test_a_rewind_during_a_fence_leaves_another_to_make(landing: Landing) -> None:
     for _ in range(3):
         landing.land(10)
+    allowed(landing)
     landing.rewind(2)
     made = landing.region.plane.do(lambda tx: permits.permit_fence(tx, "bronze", holder="f", token="f"))
     assert made is not None
@@ -77,6 +79,7 @@ def test_who_makes_a_fence_is_not_whoever_writes(landing: Landing) -> None:
 
 def test_a_fence_finished_again_after_an_unknown_outcome_changes_nothing(landing: Landing) -> None:
     landing.land(10), landing.land(10)
+    allowed(landing)
     landing.rewind(1)
     made = landing.region.plane.do(lambda tx: permits.permit_fence(tx, "bronze", holder="f", token="f"))
     assert made is not None
@@ -89,6 +92,7 @@ def test_g10_only_a_fence_after_a_restored_backup_looks_for_what_sql_does_not_kn
         return landing.region.plane.read(lambda reader, _: permits.after_restored(reader, tables.of(reader, "bronze")))
 
     landing.land(10), landing.land(10)
+    allowed(landing)
     landing.rewind(1)
     assert not newer()
     fence(landing)

@@ -245,6 +245,7 @@ def test_g10_commits_go_on_above_a_number_that_the_table_has_seen(landing: Landi
 def test_a_table_is_advanced_to_checkpoints_that_there_are(landing: Landing) -> None:
     for _ in range(3):
         landing.land(10)
+    allowed(landing)
     landing.rewind(1)
     fence(landing)
     landing.land(10)

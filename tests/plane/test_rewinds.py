@@ -35,6 +35,7 @@ def test_66_region_that_was_rewound_and_stopped_does_not_run_before_its_tables_a
     kit = make_kit(tables=("bronze",)).running()
     first = kit.cut()
     kit.cut()
+    kit.do(lambda tx: permits.permit_commit(tx, "bronze", holder="writer", token="w"))
     kit.do(lambda tx: resets.request(tx, cause="back", by="me", target=first))
     assert kit.row.phase is Phase.REWINDING
     kit.do(lambda tx: halting.halt(tx, "test"))
@@ -78,6 +79,7 @@ def test_x4_a_fence_of_an_earlier_rewind_is_none_of_a_further_one(make_kit: type
     kit = make_kit(tables=("bronze",)).running()
     first, second = kit.cut(), kit.cut()
     kit.cut()
+    kit.do(lambda tx: permits.permit_commit(tx, "bronze", holder="writer", token="w"))
     kit.do(lambda tx: resets.request(tx, cause="back", by="me", target=second))
     permit = _fence(kit, "f")
     kit.do(lambda tx: resets.request(tx, cause="further back", by="me", target=first))
