@@ -25,7 +25,7 @@ STAMP = Path(sys.prefix) / ".packages"
 EDGE = ROOT / "crkafka_core" / "kafka" / "native" / "edge.c"
 PROMTOOL = CACHE / "promtool"
 GO = CACHE / "go"
-CHART_TOOLS = {"helm": "helm.sh/helm/v3/cmd/helm@v3.22.0", "kubectl-validate": "sigs.k8s.io/kubectl-validate@v0.0.4"}
+HELM = "helm.sh/helm/v3/cmd/helm@v3.22.0"
 JAVA_PACKAGES = ("openjdk-21-jre-headless", "openjdk-17-jre-headless", "default-jre-headless")
 
 
@@ -130,15 +130,15 @@ def promtool() -> None:
 
 
 def charts() -> None:
-    """Helm, and what knows Kubernetes' schemas, built by Go: the one that is installed, else from the package manager."""
-    missing = [(tool, module) for tool, module in CHART_TOOLS.items() if not (GO / "bin" / tool).is_file()]
-    if missing and not shutil.which("go") and not apt_install("Go", ("golang-go",)):
+    """Helm, built by Go: the one that is installed, else from the package manager."""
+    if (GO / "bin" / "helm").is_file():
+        return
+    if not shutil.which("go") and not apt_install("Go", ("golang-go",)):
         raise CannotPrepare(
-            "Go is needed to build what checks the Helm chart; install it, for example `sudo apt-get install golang-go`."
+            "Go builds Helm, which checks the chart; install it, for example `sudo apt-get install golang-go`."
         )
-    for tool, module in missing:
-        env = {"GOBIN": str(GO / "bin"), "GOPATH": str(GO), "GOFLAGS": "-modcacherw"}
-        step(f"{tool}, which takes some minutes", ["go", "install", module], env=env)
+    env = {"GOBIN": str(GO / "bin"), "GOPATH": str(GO), "GOFLAGS": "-modcacherw"}
+    step("Helm, which takes some minutes", ["go", "install", HELM], env=env)
 
 
 def apt_install(what: str, candidates: tuple[str, ...]) -> bool:
