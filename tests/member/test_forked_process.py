@@ -46,6 +46,9 @@ def order(tmp_path: Path, mock_broker: MockBroker, monkeypatch: pytest.MonkeyPat
     plane = open_plane(config)
     life.declare(plane.store, Region(name="orders", uid="uid", region_index=0))
     plane.do(lambda tx: life.start(tx, by="test"))
+    plane.do(
+        lambda tx: tx.set_region(head=1)
+    )  # else a member looks at the group first, which the mock broker does not describe
     plane.store.close()
     return {"name": "orders/0", "config": config.to_json()}
 
