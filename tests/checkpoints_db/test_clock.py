@@ -191,7 +191,7 @@ def test_79_what_came_while_the_clock_was_ahead_holds_nothing_for_as_long(kit: K
 def test_79_what_was_alarmed_while_the_clock_was_ahead_is_over_with_the_next_merge(kit: Kit) -> None:
     """Nothing of the region began meanwhile, so that only the alarm tells of the step (found by seed 265014489)."""
     kit.now += 3_600.0
-    kit.do(lambda tx: alarms.no_last_cut(tx, "a member was lost"))
+    kit.do(lambda tx: alarm_rows.no_last_cut(tx, "a member was lost"))
     kit.now -= 3_599.0
     kit.do(cleanup.clean_up)
     assert kit.plane.read(alarms.last_cut_missed), "it still holds"
@@ -205,7 +205,7 @@ def test_79_an_alarm_of_after_a_cut_while_the_clock_was_ahead_still_holds(kit: K
     kit.now += 3_600.0
     kit.cut()
     kit.now += 1.0
-    kit.do(lambda tx: alarms.no_last_cut(tx, "a member was lost"))
+    kit.do(lambda tx: alarm_rows.no_last_cut(tx, "a member was lost"))
     kit.now -= 3_600.0
     kit.do(cleanup.clean_up)
     assert kit.plane.read(alarms.last_cut_missed)

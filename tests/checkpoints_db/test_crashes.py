@@ -255,7 +255,8 @@ def test_every_mutation_has_a_case() -> None:
         "pauses.follow",
         "restored.notice",
         "alarms.stalled",
-        "alarms.no_last_cut",
+        "alarm_rows.no_last_cut",
+        "alarm_rows.raise_alarm",
         "restored.same",  # only looks
     }
     source = inspect.getsource(mutation_cases)

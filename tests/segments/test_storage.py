@@ -232,11 +232,11 @@ def test_t3_s3_uploads_of_the_current_epoch_go_on_while_orphans_are_collected(
     )
     plane = ControlPlane(MemoryStore(), "orders")
     row = life.declare(plane.store, Region(name="orders", uid="u", region_index=0, epoch=2, head=1))
-    for epoch, parent in ((1, 0), (2, 1)):
-        client.create_multipart_upload(Bucket=bucket, Key=f"p/u/{epoch:08d}/a-{parent}-1.parquet")
+    for epoch, number in ((1, 1), (2, 2)):
+        client.create_multipart_upload(Bucket=bucket, Key=f"p/u/{epoch:08d}/a-{number}-1.parquet")
     collect_orphans(plane, storage, row, ())
     left = [upload["Key"] for upload in client.list_multipart_uploads(Bucket=bucket).get("Uploads", [])]
-    assert left == ["p/u/00000002/a-1-1.parquet"]
+    assert left == ["p/u/00000002/a-2-1.parquet"]
 
 
 def test_a_small_file_is_written_in_place_of_another_one(storage: Storage) -> None:
