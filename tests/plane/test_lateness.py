@@ -103,6 +103,7 @@ def test_x4_who_owes_a_fence_is_told_until_it_has_committed_it(landing: Landing,
 
     assert owes() == [False]
     landing.land(1)
+    write(landing, 0)
     landing.region.plane.do(lambda tx: epochs.rewind(tx, 0, "a person"))
     assert owes() == [True]
     clock.now += 999
@@ -115,6 +116,7 @@ def test_x4_a_region_that_waits_for_a_fence_is_an_alarm_also_where_no_cut_comes_
     plane = landing.region.plane
     plane.do(lambda tx: tx.set_region(period=0.0))
     landing.land(1)
+    write(landing, 0)
     landing.rewind(0)
     clock.now += lateness.LATE
     assert alarm(landing) == ""

@@ -312,6 +312,7 @@ def test_who_asked_for_a_reset_and_where_to_is_one_sentence_wherever_it_is_told(
     """In the row of the epoch, in events, in what was superseded, in the alarm."""
     kit = make_kit(tables=("bronze",)).running()
     kit.cut(), kit.cut()
+    kit.do(lambda tx: permits.permit_commit(tx, "bronze", holder="writer", token="w"))
     kit.do(lambda tx: resets.request(tx, by="anna", cause=cause, target=target))
     assert kit.row.reset_cause == kit.resets()[-1].text == kit.events("reset")[-1].text == told
     assert [e.text for e in kit.events("rewind")] == ([] if target is None else [f"head 2 → {target}: {told}"])
