@@ -91,7 +91,7 @@ _MUTANTS: dict[str, list[tuple[ModuleType, str, list[tuple[str, str]]]]] = {
             "_mismatch",
             [
                 ("mine is None or mine.incarnation != part.incarnation", "False"),
-                ("mine.assignment_json", "pack(part.offsets)"),
+                ("mine.offsets", "{tp: o[0] for tp, o in part.offsets.items()}"),
             ],
         ),
     ],
@@ -99,7 +99,10 @@ _MUTANTS: dict[str, list[tuple[ModuleType, str, list[tuple[str, str]]]]] = {
     "a merge forgets a partition": [
         (cuts, "_merged_map", [("for tp, o in contributed\n    ]", "for tp, o in contributed[1:]\n    ]")])
     ],
-    "a merge does not compare with the parent": [(rules, "broken", [("o.from_offset != due", "False")])],
+    "nothing compares with the parent": [
+        (rules, "broken", [("o.from_offset != due", "False")]),
+        (cuts, "_mismatch", [("part.offsets[tp][0] != due", "False")]),
+    ],
     "an abort keeps its segments": [
         (
             epochs,
