@@ -94,7 +94,7 @@ def _why_they_wait(config: RegionConfig, reported: set[str]) -> str:
 
 
 def _begin(region: Region, start: bool, stop: threading.Event, tell: Tell, why: Callable[[], str]) -> None:
-    """Before the first member begins: the region is wanted, and what members will wait for is told.
+    """Before the first member begins: mark the region as wanted, and show what members will wait for.
 
     The host has its right by then, so an outage of SQL is waited for, as it is once members run.
     """

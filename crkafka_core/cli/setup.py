@@ -62,7 +62,7 @@ def _looked(config: RegionConfig, *, offline: bool) -> Iterator[Finding]:
     yield kafka
     if kafka.exit_code != ServiceUnavailable.exit_code:
         group = _finding("group", lambda: checks.group(config, known))
-        if group.ok or group.text != kafka.text:  # what keeps both from Kafka is said once
+        if group.ok or group.text != kafka.text:  # one failure that keeps both from Kafka is shown once
             yield group
     if checks.by_registry(config):
         yield _finding("registry", lambda: checks.registry(config, known))

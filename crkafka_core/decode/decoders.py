@@ -248,7 +248,7 @@ class Protobuf(Decoder):
     times: bool = False
     """`google.protobuf.Timestamp` as a time, not as seconds and nanoseconds."""
     registry: str | None = None
-    """With the wire format: URL of the schema registry, which says of which message a value is; of another one it is refused."""
+    """With the wire format: URL of the schema registry, which has the message of each schema id; a value of another message is refused."""
     user: str = ""
     """As of `Avro`, with `headers` and `patience`."""
     headers: Mapping[str, str] = field(default_factory=dict)

@@ -25,7 +25,7 @@ _ODD_NUMBER = r'[:\[,]\s*"?\s*[-+]?(?:[0-9.]*[eE][-+]?[0-9]{2,}|[0-9.]{50,})\s*[
 
 
 class JsonBulk:
-    """For values of one type. Each is wrapped in an object with its number under a name that nobody can know.
+    """For values of one type. Each is wrapped in an object with its number under a random name, which no record has.
 
     So lines that are no JSON by themselves, but are together, do not pass: a value cannot end the wrapping and begin another.
     """
