@@ -163,7 +163,8 @@ def rewind(tx: Tx, seen: Seen, *, by: str, initial: bool = False) -> Region:
     else:
         numbers.bury(tx, region.head)
     for table in tx.select(Table):
-        tx.put(replace(table, rewind_epoch=epoch, commits=table.commits + MARGIN))
+        fenced = min(table.fenced_epoch, epoch - 1)  # the newer state may have written where SQL never permitted it
+        tx.put(replace(table, rewind_epoch=epoch, fenced_epoch=fenced, commits=table.commits + MARGIN))
     events.log(
         tx,
         "restored",

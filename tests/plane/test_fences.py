@@ -103,6 +103,17 @@ def test_g10_only_a_fence_after_a_restored_backup_looks_for_what_sql_does_not_kn
     assert not newer()
 
 
+@pytest.mark.parametrize("initial", [False, True])
+def test_g10_a_table_that_sql_never_permitted_a_write_is_fenced_after_a_restored_backup(
+    landing: Landing, initial: bool
+) -> None:
+    """The newer state may have written it."""
+    landing.land(10)
+    landing.region.plane.do(lambda tx: halting.idle(tx, "test"))
+    landing.region.plane.do(lambda tx: restored.rewind(tx, restored.Seen(), by="ann", initial=initial))
+    assert [t.name for t in landing.region.plane.read(lambda r, _: epochs.unfenced(r))] == ["bronze"]
+
+
 def test_x4_a_table_of_one_row_per_key_goes_back_to_the_version_that_held_the_line(landing: Landing) -> None:
     def state() -> tuple[int, str]:
         found = landing.region.plane.read(lambda r, region: table_versions.state_at(r, region, tables.of(r, "bronze")))
