@@ -16,6 +16,7 @@ from crkafka_core.spark import tables
 from dagster_project import resources
 from dagster_project.ops import reset
 from tests.dagster.conftest import LandedSeat, Seat
+from tests.plane.bronze import allowed
 
 pytestmark = pytest.mark.dagster
 
@@ -71,6 +72,7 @@ def test_a_rewind_tells_that_spark_starts(
     monkeypatch.setattr(region_room.Region, "await_running", lambda self, *_, **__: self.plane.read(lambda _, row: row))
     landed.landing.land(10)
     landed.landing.land(10)
+    allowed(landed.landing)
     assert landed.run("reset_region", {"reset": {"to": 1}}).success
     assert {(step, level) for step, level, _ in told(landed)} == {("rewind", logging.INFO)}
     assert {words for *_, words in told(landed)} == STARTS

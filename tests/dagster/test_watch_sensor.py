@@ -17,6 +17,7 @@ from dagster_project import consistent_region
 from dagster_project.names import FOLLOWS
 from dagster_project.sensors import shared, watch
 from tests.dagster.conftest import LandedSeat, Seat
+from tests.plane.bronze import allowed
 from tests.rigs.hand_member import HandMember
 
 pytestmark = pytest.mark.dagster
@@ -79,9 +80,10 @@ def test_a_cut_whose_run_died_is_finished_by_the_watching_sensor(seat: Seat, mem
 def test_beside_a_fence_that_is_being_made_no_run_is_launched(
     landed: LandedSeat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SPEC X4: a slow table costs one run, not one each minute; what died with nobody to tell is replaced."""
+    """SPEC X4: a slow table costs one run, not one each minute; a run whose process died with its machine is replaced."""
     for _ in range(3):
         landed.landing.land(1)
+    allowed(landed.landing)
     landed.landing.rewind(1)
     job = landed.defs.resolve_job_def("orders_reset_region")
     landed.instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED, tags=dict(job.tags))
@@ -97,6 +99,7 @@ def test_beside_a_fence_that_is_being_made_no_run_is_launched(
 def test_a_rewind_launches_a_run_that_lets_tables_follow(landed: LandedSeat) -> None:
     for _ in range(3):
         landed.landing.land(1)
+    allowed(landed.landing)
     landed.landing.rewind(1)
     (request,) = landed.tick("watch").run_requests
     assert request.job_name == "orders_reset_region"
