@@ -300,7 +300,7 @@ def tables(config: RegionConfig, stored: Stored) -> str:
         if row is not None and (row.format, row.path) != (declared.format, declared.path):
             raise Refused(
                 f"Table {row.name} is declared as {row.format} at {row.path}, and written here as {declared.format} at {declared.path}.",
-                hint=f"Give the new one a name of its own, or `crkafka undeclare {row.name}` first.",
+                hint=f"Give the new one a name of its own, or `crkafka tables undeclare {row.name}` first.",
             )
         if (
             (row is None or not row.version)
@@ -321,7 +321,7 @@ def tables(config: RegionConfig, stored: Stored) -> str:
         if row.version and here and not Path(row.path.removeprefix("file://"), _LOG.get(row.format, "")).is_dir():
             raise DataLoss(
                 f"Table {row.name} has rows up to checkpoint {row.acknowledged}, and what its folder {row.path} had is gone.",
-                hint=f"Put it back; or `crkafka undeclare {row.name}`, and declare it at another path.",
+                hint=f"Put it back; or `crkafka tables undeclare {row.name}`, and declare it at another path.",
             )
     return f"{len(config.tables)} declared, {len(known)} known to the region"
 

@@ -13,7 +13,7 @@ from crkafka_core.cli.confirming import confirm, yes_option
 from crkafka_core.cli.life import silent
 from crkafka_core.cli.output import note, print_json
 from crkafka_core.cli.progress import Say, progress
-from crkafka_core.cli.spark_session import open_session
+from crkafka_core.cli.spark_session import lazy_session
 from crkafka_core.config import RegionConfig
 from crkafka_core.model.plural import plural
 from crkafka_core.plane import erasure
@@ -21,8 +21,6 @@ from crkafka_core.plane.erasure import Records
 from crkafka_core.region import Region
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from crkafka_core.spark.erasing import Erased
 
 
@@ -30,13 +28,7 @@ def erase(config: RegionConfig, records: Records, *, say: Say = silent) -> Erase
     """Take these records out of every declared table, and never bring them in again."""
     from crkafka_core.spark import erasing
 
-    opened: list[SparkSession] = []
-
-    def session() -> SparkSession:
-        if not opened:
-            opened.append(open_session(config, say, then="writing the tables without them"))
-        return opened[0]
-
+    session = lazy_session(config, say, then="writing the tables without them")
     with Region.open(config) as region:
         return erasing.erase(session, region, records)
 

@@ -1,31 +1,27 @@
-"""Makes declared tables follow a rewind: the region waits in REWINDING for somebody who can write them (SPEC G7, X4)."""
+"""Makes declared tables follow a rewind: in REWINDING the region waits for a process that can write them (SPEC G7, X4)."""
 
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from crkafka_core.cli.progress import Say
-from crkafka_core.cli.spark_session import open_session
+from crkafka_core.cli.spark_session import lazy_session
 from crkafka_core.model.errors import LeaseHeld
 from crkafka_core.model.rows import Table
 from crkafka_core.plane import epochs, tables
 from crkafka_core.region import Region
 from crkafka_core.region.lease import free
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 def follow(region: Region, say: Say, *, spark: bool = True) -> list[str]:
-    """Fence each table that owes it. Names of those that are left, but for what others do.
+    """Fence each table that has to follow the rewind. Names of the tables that another process has to fence.
 
-    Without `spark`, which is a host's way, only those that need none, and leave those that adopt segments to the host's feeder: a
-    storage that does not answer must not hold up the host.
+    A host calls it without `spark`: then only tables whose fence needs neither Spark nor their storage, because a storage that does
+    not answer must not hold up the host; its feeder fences tables that adopt segments.
     """
     unfenced = region.plane.read(lambda reader, row: epochs.unfenced(reader))
     left: list[str] = []
-    session: SparkSession | None = None
+    session = lazy_session(region.config, say)
     for table in unfenced:
         needs_spark = tables.fence_needs_spark(table)
         if not (spark or tables.needs_spark(table)):
@@ -46,18 +42,17 @@ def follow(region: Region, say: Say, *, spark: bool = True) -> list[str]:
             continue
         from crkafka_core.spark.tables import fence
 
-        if needs_spark and session is None:
-            session = open_session(region.config, say)
+        opened = session() if needs_spark else None
         say(f"the table {table.name} follows the rewind")
         try:
-            fence(session, region, table.name)
+            fence(opened, region, table.name)
         except LeaseHeld:
             if needs_spark:
-                left.append(table.name)  # whoever writes it finds that it has to follow
+                left.append(table.name)  # the process that writes it makes it follow
     return left
 
 
 def _feeder(region: Region, table: Table) -> str:
-    """Who has a Spark that is warm for the table; empty when nobody does."""
+    """The process that feeds the table and has a Spark session already; empty if none does."""
     free(region, tables.SPARK_FEEDER)
     return region.plane.read(lambda reader, _: tables.feeder_of(reader, table))

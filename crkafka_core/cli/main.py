@@ -42,7 +42,6 @@ VERBS = {
     "retire": "retention",
     "forget": "retention",
     "skip": "retention",
-    "undeclare": "retention",
     "checkpoints": "history",
     "show": "history",
     "events": "history",
@@ -51,8 +50,6 @@ VERBS = {
     "pause": "pauses",
     "resume": "pauses",
     "tables": "tables",
-    "replay": "replaying",
-    "mend": "mending",
     "erase": "erasing",
     "watch": "watching",
     "report": "report",
@@ -60,7 +57,9 @@ VERBS = {
     "jars": "jars",
     "dev": "services",
 }
-"""Verb → the module beside this one that has it; a module is imported only when one of its verbs is used."""
+"""Verb → its module beside this one; a module is imported only when one of its verbs is used."""
+MOVED = {"replay": "tables replay", "mend": "tables mend", "undeclare": "tables undeclare"}
+"""Former verb → its present form, for the refusal."""
 
 _ABOUT = {
     "new": "Write a starter project.",
@@ -79,7 +78,6 @@ _ABOUT = {
     "retire": "Delete what is older than the last `retain` checkpoints.",
     "forget": "Carry on without a topic that was deleted or unsubscribed.",
     "skip": "Pass over offsets that no client can read; the gap is recorded.",
-    "undeclare": "No longer wait for a table that is gone.",
     "checkpoints": "List checkpoints, or show one.",
     "show": "The region now: phase, members, head, what it waits for.",
     "health": "Is there something to look at? Exit code 1 says yes.",
@@ -87,9 +85,7 @@ _ABOUT = {
     "group": "The consumer group: what Kafka and the control plane know.",
     "pause": "Pause a partition, topic, pattern or member.",
     "resume": "Take a pause mark away.",
-    "tables": "Declared tables: how far each is, what waits for it, who writes it.",
-    "replay": "Write the rows of a range of checkpoints again.",
-    "mend": "Undo in tables what others have written into them.",
+    "tables": "Declared tables: list, advance, replay, mend, maintain, undeclare.",
     "erase": "Take records out of every table for good, as a person's by law.",
     "watch": "A live view: members, partitions, lag, cuts, resets.",
     "report": "What the region has done, as one HTML file.",
@@ -120,7 +116,7 @@ EXAMPLES = {
     "reset": ("reset --to head", "reset --to 17", "reset --to initial --yes"),
     "scale": ("scale 4",),
     "pause": ("pause orders", "pause 'orders[3]'", "pause '^shop'", "pause orders/0", "pause"),
-    "replay": ("replay orders_bronze --after 3 --upto 7",),
+    "tables": ("tables", "tables advance", "tables replay orders_bronze --after 3 --upto 7", "tables mend --look"),
     "erase": ("erase records.csv", "erase - --yes --json < records.csv"),
     "checkpoints": ("checkpoints", "checkpoints 17", "checkpoints --all --json"),
     "watch": ("watch", "watch --once", "watch --json --interval 5"),
@@ -164,6 +160,8 @@ class Verbs(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in VERBS and not args[0].startswith("-"):
+            if now := MOVED.get(args[0]):
+                raise click.UsageError(f"`crkafka {args[0]}` is `crkafka {now}` now.")
             from crkafka_core.config.problem import nearest
 
             raise click.UsageError(f"There is no verb {args[0]!r}.{nearest(args[0], VERBS)}", ctx)

@@ -1,8 +1,7 @@
-"""`retire`, `forget`, `skip`, `undeclare`: letting go of old checkpoints, topics, records, and tables (SPEC T1-T3, S4, X4, X9)."""
+"""`retire`, `forget`, `skip`: let go of old checkpoints, of topics, of records that no client can read (SPEC T1-T3, S4, X9)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import click
@@ -18,7 +17,7 @@ from crkafka_core.holder import whoami
 from crkafka_core.model.errors import Refused
 from crkafka_core.model.offsets import TP, parse_offsets
 from crkafka_core.model.plural import plural
-from crkafka_core.plane import life, starts, tables
+from crkafka_core.plane import starts
 from crkafka_core.region import Region
 from crkafka_core.region.retire import Retired
 
@@ -51,18 +50,6 @@ def skip(config: RegionConfig, tp: TP, first: int, last: int) -> int:
     """Pass over offsets that no client can read, as a recorded gap; where the partition goes on (SPEC X9)."""
     with Region.open(config) as region:
         return region.skip(tp, first, last, by=whoami())
-
-
-def undeclare(config: RegionConfig, table: str, *, sure: Callable[[], None] = lambda: None) -> list[str]:
-    """Forget a table that is gone: it holds nothing back any more and owes no fence. `sure` asks, once it is known to be declared.
-
-    The tables of the same shape that stay, such as its dead letters.
-    """
-    with control_plane(config) as plane:
-        row, others = plane.read(lambda reader, _: (tables.of(reader, table), life.tables_of(reader)))
-        sure()
-        plane.do(lambda tx: tables.undeclare(tx, table, by=whoami()))
-        return [other.name for other in others if row.shape and other.shape == row.shape and other.name != table]
 
 
 @click.command("retire")
@@ -105,35 +92,6 @@ def _forget(config: RegionConfig, topic: str, yes: bool, as_json: bool) -> None:
         )
 
 
-@click.command("undeclare")
-@with_config
-@click.argument("table")
-@yes_option
-@json_option
-def _undeclare(config: RegionConfig, table: str, yes: bool, as_json: bool) -> None:
-    """No longer wait for TABLE, which is gone: it holds back neither retirement nor a reset."""
-    what = (
-        f"Region {config.region} writes no more to table {table} and does not wait for it: checkpoints that it lacks may be deleted, "
-        "and rows that a rewind supersedes stay in it. Its files stay too."
-    )
-    stay = undeclare(config, table, sure=lambda: confirm(what, yes=yes))
-    if as_json:
-        print_json({"table": table})
-    else:
-        print(f"table {table} holds nothing back any more")
-    for other in stay:
-        note(f"table {other}, of the same shape, is still declared: `crkafka undeclare {other}`")
-    if config.table(table) is not None:
-        note(
-            "take it out of the configuration too, and reload Dagster's code location if one drives the region: the next "
-            "`crkafka init`, `host` or `consume`, or Dagster, would declare it again, and it would be filled from birth"
-        )
-    else:
-        note(
-            "a Dagster that drives the region may have loaded it before: reload its code location, or it declares the table again"
-        )
-
-
 @click.command("skip")
 @with_config
 @click.argument("offsets", metavar="TOPIC[P]@OFFSET[-LAST]")
@@ -151,4 +109,4 @@ def _skip(config: RegionConfig, offsets: str, yes: bool, as_json: bool) -> None:
         print(f"{tp} goes on at offset {goes_on}")
 
 
-COMMANDS: dict[str, Any] = {"retire": _retire, "forget": _forget, "skip": _skip, "undeclare": _undeclare}
+COMMANDS: dict[str, Any] = {"retire": _retire, "forget": _forget, "skip": _skip}

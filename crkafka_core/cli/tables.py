@@ -1,20 +1,24 @@
-"""`tables`: which tables are declared, how far each is, who writes it; and bringing one up to date by hand (SPEC K6)."""
+"""`tables`: the declared tables, how far each is and which process writes it; bring them up to date, or let go of one (SPEC K6)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from crkafka_core.cli.call import called, config_options, json_option, with_config
+from crkafka_core.cli.confirming import confirm, yes_option
 from crkafka_core.cli.life import silent
-from crkafka_core.cli.output import print_json, print_table, span, tell_refused
+from crkafka_core.cli.output import note, print_json, print_table, span, tell_refused
 from crkafka_core.cli.plane import control_plane
 from crkafka_core.cli.progress import Say, progress
-from crkafka_core.cli.spark_session import open_session
+from crkafka_core.cli.rewriting import maintain_command, mend_command, replay_command
+from crkafka_core.cli.spark_session import lazy_session
 from crkafka_core.config import RegionConfig
 from crkafka_core.control import Reader
+from crkafka_core.holder import whoami
 from crkafka_core.lake.in_turn import Tried, each
 from crkafka_core.model import rows
 from crkafka_core.model.errors import Refused
@@ -27,21 +31,21 @@ from crkafka_core.region import Region
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from crkafka_core.lake.compact import Maintained
     from crkafka_core.lake.writing import Committed
 
 
 def tables(config: RegionConfig) -> list[TableLag]:
-    """Every declared table, with what waits for it."""
+    """Each declared table, with the checkpoints that wait for it."""
     with control_plane(config) as control:
         return control.read(lateness.lags)
 
 
 def advance(config: RegionConfig, name: str = "", *, say: Say = silent) -> Tried[list[Committed]]:
-    """Bring one table, or all, up to the head: what adopts segments without Spark, the others with it. Commits by table."""
+    """Bring one table, or each, up to the head; Spark starts only for tables that need it. Commits by table."""
+    session = lazy_session(config, say)
     with Region.open(config) as region:
         names = region.plane.read(lambda reader, row: _named(reader, row, name))
-        return each(names, lambda table: _advance(region, table, say))
+        return each(names, lambda table: _advance(region, table, session, say))
 
 
 def _named(reader: Reader, row: rows.Region, name: str) -> list[str]:
@@ -50,7 +54,7 @@ def _named(reader: Reader, row: rows.Region, name: str) -> list[str]:
     return [lag.table.name for lag in lateness.lags(reader, row) if lag.waiting]
 
 
-def _advance(region: Region, name: str, say: Say) -> list[Committed]:
+def _advance(region: Region, name: str, session: Callable[[], SparkSession], say: Say) -> list[Committed]:
     from crkafka_core.lake import road
 
     table = region.plane.read(lambda reader, row: plane.of(reader, name))
@@ -62,15 +66,27 @@ def _advance(region: Region, name: str, say: Say) -> list[Committed]:
         return done
     if region.plane.read(lambda reader, _: plane.shaped(reader, table)):
         raise Refused(
-            f"The rows of table {name} are shaped by the program that writes it; others would put raw ones among them.",
-            hint="Advance it there, with the same shape.",
+            f"The rows of table {name} have a shape that only the program that writes it knows; another would add raw rows.",
+            hint="Advance it in that program, with the same shape.",
         )
     from crkafka_core.spark.tables import advance as with_spark
 
-    spark = open_session(region.config, say=say)
+    spark = session()
     say(f"writing table {name}")
     commit = with_spark(spark, region, name)
     return done if commit is None else [*done, commit]
+
+
+def undeclare(config: RegionConfig, table: str, *, confirmed: Callable[[], None] = lambda: None) -> list[str]:
+    """Stop waiting for a table. `confirmed` asks the person, once the table is known to be declared.
+
+    Names of the tables of the same shape that stay declared, such as its dead letters.
+    """
+    with control_plane(config) as control:
+        row, others = control.read(lambda reader, _: (plane.of(reader, table), life.tables_of(reader)))
+        confirmed()
+        control.do(lambda tx: plane.undeclare(tx, table, by=whoami()))
+        return [other.name for other in others if row.shape and other.shape == row.shape and other.name != table]
 
 
 @click.group("tables", invoke_without_command=True)
@@ -78,10 +94,7 @@ def _advance(region: Region, name: str, say: Say) -> list[Committed]:
 @json_option
 @click.pass_context
 def _tables(context: click.Context, config_file: Path | None, region_name: str | None, as_json: bool) -> int:
-    """List the declared tables: how far each is, what waits for it, who writes it. Exit code 1 if one is late.
-
-    `crkafka tables advance [NAME]` brings them up to date by hand; `crkafka tables maintain [NAME]` makes few files of many.
-    """
+    """List the declared tables: how far each is, how many checkpoints wait, which process writes it. Exit code 1 if one is late."""
     call = called(config_file, region_name)
     if context.invoked_subcommand is not None:
         context.obj = call
@@ -100,7 +113,7 @@ def _tables(context: click.Context, config_file: Path | None, region_name: str |
                     lag.table.acknowledged,
                     lag.waiting,
                     span(lag.seconds) if lag.waiting else "",
-                    lag.writer or lag.feeder or "nobody now",
+                    lag.writer or lag.feeder or "no process now",
                     lag.table.version,
                     lag.bad or "",
                     "has to follow a rewind" if lag.owes_fence else "late" if lag.late else "",
@@ -114,77 +127,66 @@ def _tables(context: click.Context, config_file: Path | None, region_name: str |
 
 @_tables.command("advance")
 @with_config
-@click.argument("name", required=False, default="")
+@click.argument("table", required=False, default="")
 @json_option
-def _advance_command(config: RegionConfig, name: str, as_json: bool) -> None:
-    """Bring table NAME, or every table that is behind, up to the last merged checkpoint."""
+def _advance_command(config: RegionConfig, table: str, as_json: bool) -> None:
+    """Bring TABLE, or each table that is behind, up to the last merged checkpoint."""
     with progress("advancing", quiet=as_json) as say:
-        tried = advance(config, name, say=say)
+        tried = advance(config, table, say=say)
     done = tried.done
     if as_json:
         print_json(done)
     elif not any(done.values()) and not tried.refused:
         print("every table has all checkpoints")
-    for table, commits in () if as_json else done.items():
+    for name, commits in () if as_json else done.items():
         for commit in commits:
             bad = f", {plural(commit.bad, 'record')} could not be decoded" if commit.bad else ""
-            what = plural(commit.rows, "record" if _by_key(config, table) else "row")
-            print(f"{table}: {what} of {plural(len(commit.checkpoints), 'checkpoint')}{bad}; at {commit.acknowledged}")
+            what = plural(commit.rows, "record" if _by_key(config, name) else "row")
+            print(f"{name}: {what} of {plural(len(commit.checkpoints), 'checkpoint')}{bad}; at {commit.acknowledged}")
     tried.end(tell_refused)
 
 
 def _by_key(config: RegionConfig, table: str) -> bool:
-    """It has a row for each key, so fewer than it took records."""
+    """Whether it keeps one row for each key, so that a commit counts records rather than rows."""
     declared = config.table(table)
     return declared is not None and bool(declared.keys)
 
 
-def maintain(config: RegionConfig, name: str = "", *, say: Say = silent) -> Tried[Maintained]:
-    """Compact one table, or every one, and delete files that no version within the table's retention needs."""
-    from crkafka_core.lake import compact
-    from crkafka_core.lake.formats import on_the_road
-
-    with Region.open(config) as region:
-        names = region.plane.read(lambda reader, _: [t.name for t in life.tables_of(reader) if name in ("", t.name)])
-        if name and not names:
-            region.plane.read(lambda reader, _: plane.of(reader, name))
-        spark: SparkSession | None = None
-
-        def one(table: str) -> Maintained:
-            nonlocal spark
-            if on_the_road(region, table):
-                say(f"the table {table}")
-                return compact.maintain(region, table)
-            from crkafka_core.spark import maintain as by_format
-
-            if spark is None and by_format.needs_spark(region, table):
-                spark = open_session(config, say)
-            say(f"the table {table}")
-            return by_format.maintain(spark, region, table)
-
-        return each(names, one)
+_tables.add_command(replay_command)
+_tables.add_command(mend_command)
+_tables.add_command(maintain_command)
 
 
-@_tables.command("maintain")
+@_tables.command("undeclare")
 @with_config
-@click.argument("name", required=False, default="")
+@click.argument("table")
+@yes_option
 @json_option
-def _maintain_command(config: RegionConfig, name: str, as_json: bool) -> None:
-    """Make few large files of the many small ones of table NAME, or of every table; no row changes.
+def _undeclare_command(config: RegionConfig, table: str, yes: bool, as_json: bool) -> None:
+    """Stop writing to TABLE and waiting for it, such as after it was deleted: it no longer holds back retirement or a reset.
 
-    With Spark, by the format's own compaction, only where Spark writes the table, and for Iceberg.
-
-    Old files that no version within the table's retention (a week, unless its properties say otherwise) needs are deleted.
+    Its files and rows stay as they are.
     """
-    with progress("maintaining", quiet=as_json) as say:
-        tried = maintain(config, name, say=say)
-    from crkafka_core.lake.compact import in_words
-
+    question = (
+        f"Region {config.region} writes no more to table {table} and does not wait for it: checkpoints that it lacks may be deleted, "
+        "and rows that a rewind supersedes stay in it. Its files stay too."
+    )
+    stay = undeclare(config, table, confirmed=lambda: confirm(question, yes=yes))
     if as_json:
-        print_json(list(tried.done.values()))
-    for table, done in () if as_json else tried.done.items():
-        print(f"{table}: {in_words(done)}")
-    tried.end(tell_refused)
+        print_json({"table": table})
+    else:
+        print(f"table {table} is no longer declared")
+    for other in stay:
+        note(f"table {other}, of the same shape, is still declared: `crkafka tables undeclare {other}`")
+    if config.table(table) is not None:
+        note(
+            "remove it from the configuration too, and reload Dagster's code location if one drives the region: otherwise the next "
+            "`crkafka init`, `host` or `consume`, or Dagster, declares it again, and fills it from the first checkpoint"
+        )
+    else:
+        note(
+            "if a Dagster drives the region, reload its code location: it may hold the old configuration, and declare the table again"
+        )
 
 
 COMMANDS: dict[str, Any] = {"tables": _tables}

@@ -119,7 +119,7 @@ def _replaced(log: TableLog, stamp: Stamp, group: Sequence[DataFile]) -> bool:
         log.storage.delete(path)
         raise Refused(
             f"Files of table {stamp.table} have {plural(new.rows, 'row')} where its log has another number of them.",
-            hint=f"Nothing was changed. `crkafka mend --look {stamp.table}` names what is wrong.",
+            hint=f"Nothing was changed. `crkafka tables mend --look {stamp.table}` names what is wrong.",
         )
     return _committed(log, new, group, stamp)
 

@@ -212,7 +212,7 @@ def check_place(table: Table, snapshot: Snapshot | None) -> None:
         there = "is not there" if snapshot is None else f"is at version {snapshot.version}"
         raise Refused(
             f"Table {table.name} at {table.path} {there}, and version {table.version} of it was acknowledged.",
-            hint="Is its folder mounted on this machine? If it is gone for good: `crkafka undeclare`, and declare it at another path.",
+            hint="Is its folder mounted on this machine? If it is lost: `crkafka tables undeclare`, and declare it at another path.",
         )
 
 
@@ -237,7 +237,7 @@ def older_copy(table: Table, shown: int, acknowledged: str) -> Refused:
     return Refused(
         f"Table {table.name} at {table.path} {shows} of this region, and commit {acknowledged} was acknowledged: an older copy of it was "
         "put back, or another table is there.",
-        hint="Put the newer one back; if it is gone for good: `crkafka undeclare`, and declare it at another path.",
+        hint="Put the newer one back; if it is gone for good: `crkafka tables undeclare`, and declare it at another path.",
     )
 
 

@@ -322,7 +322,7 @@ def acknowledge(tx: Tx, name: str, number: int, *, holds: int, version: str, wit
         raise Refused(
             f"Table {name} at {table.path} has the rows up to checkpoint {acknowledged}, and what came after it is not in the history any "
             "more: records would be missing.",
-            hint=f"`crkafka undeclare {name}`, and name a new path: it is filled from what is kept, and from Kafka. What is there stays.",
+            hint=f"`crkafka tables undeclare {name}`, and name a new path: it is filled from what is kept, and Kafka. What is there stays.",
         )
     tx.put(replace(commit, status=DONE, version=version, at=tx.now()))
     if without:

@@ -51,4 +51,4 @@ def state_at(reader: Reader, region: Region, table: Table) -> State:
 
 def how_to_fill_anew(table: str) -> str:
     """How a table is made anew."""
-    return f"`crkafka undeclare {table}`, and declare it at a new path: it is filled from what is kept, and from Kafka."
+    return f"`crkafka tables undeclare {table}`, and declare it at a new path: it is filled from what is kept, and from Kafka."

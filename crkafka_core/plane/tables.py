@@ -35,7 +35,7 @@ def declare(tx: Tx, name: str, format: str, path: str, *, shape: str = "", outpu
             raise Refused(
                 f"Table {name} of region {region.name} is declared as {old.format} at {old.path}.",
                 hint=f"{format} at {path} would be another table, filled from birth: give it a name of its own, "
-                f"or `crkafka undeclare {name}` first; what the old one holds is not deleted.",
+                f"or `crkafka tables undeclare {name}` first; what the old one holds is not deleted.",
             )
         if (old.shape, old.output) != (shape, output):
             return _reshaped(tx, old, shape, output, by=by)
@@ -44,7 +44,7 @@ def declare(tx: Tx, name: str, format: str, path: str, *, shape: str = "", outpu
         raise Refused(
             f"Tables {other.name} and {name} of region {region.name} are declared at one path: {path}.",
             hint="Each would take all rows of the region, and take them from the other: give one another path. A table takes no other name "
-            f"where it lies: keep {other.name}, or `crkafka undeclare {other.name}`, and {name} is filled at a path of its own.",
+            f"where it lies: keep {other.name}, or `crkafka tables undeclare {other.name}`, and {name} is filled at a path of its own.",
         )
     table = Table(
         region=region.name,
@@ -72,7 +72,7 @@ def refuse_taken(others: Iterable[Table], name: str, shape: str, output: str) ->
             raise Refused(
                 f"Table {other.name} of region {other.region} takes the output {output or GOOD} of the shape {shape}, and {name} would "
                 "take it too: each row of a shape is in one table.",
-                hint=f"If {name} is to take its place: `crkafka undeclare {other.name}` first; its rows stay where they are.",
+                hint=f"If {name} is to take its place: `crkafka tables undeclare {other.name}` first; its rows stay where they are.",
             )
 
 
@@ -85,8 +85,8 @@ def _reshaped(tx: Tx, old: Table, shape: str, output: str, *, by: str) -> Table:
         )
         raise Refused(
             f"Table {old.name} of region {old.region} is declared{is_} and holds such rows;{would} its rows would be others.",
-            hint=f"Declare them as a table of another name, or `crkafka undeclare {old.name}` first; a shape's own code may change, "
-            "and `crkafka replay` writes again what is there.",
+            hint=f"Declare them as a table of another name, or `crkafka tables undeclare {old.name}` first; a shape's own code may change, "
+            "and `crkafka tables replay` writes again what is there.",
         )
     new = replace(old, shape=shape, output=output, layout=_layout(old.format, old.path, shape))
     tx.put(new)

@@ -156,7 +156,7 @@ def check_kept(plane: ControlPlane, files: Collection[str]) -> None:
             "retired after this backup of the control plane was taken.",
             hint="Put back a newer backup, or the control plane that went on from there. If there is none: `crkafka start --restored "
             "initial` empties the tables, and reads from Kafka again all that it still holds. Or keep what the table holds: "
-            f"`crkafka undeclare {table.name}`, then the same again.",
+            f"`crkafka tables undeclare {table.name}`, then the same again.",
         )
 
 

@@ -24,7 +24,7 @@ def refuse_other_keys(was: str, config: RegionConfig, known: Iterable[Table]) ->
                 f"Table {table.name} of region {config.region} has one row for each {_in_words(before[table.name])}, and is declared now "
                 f"with one for each {_in_words(keys)}: its rows would be others.",
                 hint="Nothing was changed. Write `mode` and `keys` as they were, and declare the new rows as a table of another name; or "
-                f"`crkafka undeclare {table.name}`, and declare it at a new path.",
+                f"`crkafka tables undeclare {table.name}`, and declare it at a new path.",
             )
 
 

@@ -132,7 +132,7 @@ class Region:
                 check_kept(self.plane, outside.files)
             head, tables = self.plane.read(lambda reader, row: (0 if initial else row.head, life.tables_of(reader)))
             if tables:  # their rows are removed, to be read again
-                kept = f"`crkafka undeclare {tables[0].name}`" + (", and so on" if len(tables) > 1 else "")
+                kept = f"`crkafka tables undeclare {tables[0].name}`" + (", and so on" if len(tables) > 1 else "")
                 otherwise = f"Restore a newer backup. Or keep what the tables hold: {kept}, set data_loss: gap, then the same again."
                 check_available(self.plane, self.admin(), head, otherwise=otherwise)
             row = self.plane.do(lambda tx: restoring.rewind(tx, seen, by=by or whoami(), initial=initial))

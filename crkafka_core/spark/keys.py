@@ -20,7 +20,7 @@ def refuse_rewrite(region: Handle, name: str, *, joined: str = "") -> None:
     """Rows of one checkpoint cannot be replaced where later ones have come over them. `joined`: a table that lacks its own."""
     if keys := keys_of(region, name):
         back = (
-            f"`crkafka undeclare {joined}`, which joins it too late, and what the configuration was without it; or "
+            f"`crkafka tables undeclare {joined}`, which joins it too late, and what the configuration was without it; or "
             if joined
             else ""
         )

@@ -333,7 +333,7 @@ def _topics(region: Handle, family: Sequence[Table]) -> tuple[str, ...] | None:
         name = family[0].name
         raise Refused(
             f"Table {name} is not in the configuration here, which says of which topics it has records.",
-            hint=f"Write it there again, or start anew what began before it was there, or `crkafka undeclare {name}`.",
+            hint=f"Write it there again, or start anew what began before it was there, or `crkafka tables undeclare {name}`.",
         )
     return declared[0].topics if declared else None
 

@@ -49,7 +49,7 @@ def does_not_fit(table: Table, column: str, there: str, new: str) -> ConfigError
     """A column of the table would become of another kind."""
     return ConfigError(
         f"Column {column} of table {table.name} is {there} and would become {new}: its rows would not fit together.",
-        hint=f"Nothing was written. Declare the new rows as a table of another name, or `crkafka undeclare {table.name}` "
+        hint=f"Nothing was written. Declare the new rows as a table of another name, or `crkafka tables undeclare {table.name}` "
         "and declare it at a new path.",
     )
 

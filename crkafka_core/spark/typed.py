@@ -71,6 +71,6 @@ def shape(config: RegionConfig, name: str) -> TypedShape:
     if table is None or table.typed is None:
         raise ConfigError(
             f"Table {name} of region {config.region} is declared as a typed one, and the configuration here does not say by which schema.",
-            hint="Write it with the configuration that has its `typed:` (a host that runs is started anew), or `crkafka undeclare` it.",
+            hint="Write it with the configuration that has its `typed:` (restart a running host), or `crkafka tables undeclare` it.",
         )
     return TypedShape(name, table.typed, config.registry, table.on_bad_record or "dead_letter", bool(table.keys))

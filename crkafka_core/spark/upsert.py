@@ -52,7 +52,7 @@ def write(
         raise Refused(
             f"Table {permit.table.name} has one row for each {', '.join(keys)}, and what led to checkpoint {permit.table.acknowledged} is "
             "not archived any more: rows of keys that came before, and not since, would be missing.",
-            hint="Nothing was written. `crkafka undeclare` it, and let a region of its own read the topic from the beginning.",
+            hint="Nothing was written. `crkafka tables undeclare` it, and let a region of its own read the topic from the beginning.",
         )
     if not permit.plan.rows:
         return Written("", 0)

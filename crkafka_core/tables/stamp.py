@@ -142,7 +142,7 @@ def check_there(table: Table, version: str) -> None:
         there = f"is at version {version}" if version else "is not there"
         raise Refused(
             f"Table {table.name} at {table.path} {there}, and version {table.version} of it was acknowledged.",
-            hint="Is its folder mounted on this machine? If it is gone for good: `crkafka undeclare`, and declare it at another path.",
+            hint="Is its folder mounted on this machine? If it is lost: `crkafka tables undeclare`, and declare it at another path.",
         )
 
 
@@ -160,7 +160,7 @@ def older_copy(table: Table, shown: int, acknowledged: int) -> Refused:
     return Refused(
         f"Table {table.name} at {table.path} shows commit {shown} of this region, and commit {acknowledged} was acknowledged: an "
         "older copy of it was put back, or another table is there.",
-        hint="Put the newer one back; if it is gone for good: `crkafka undeclare`, and declare it at another path.",
+        hint="Put the newer one back; if it is gone for good: `crkafka tables undeclare`, and declare it at another path.",
     )
 
 

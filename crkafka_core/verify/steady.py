@@ -115,7 +115,7 @@ def steady(region: Handle, family: Sequence[str], found: Findings) -> tuple[Stat
         before = region.plane.read(ask)
         if unread := [t for t in before.family if t.format != "parquet" and in_catalog(t.format, t.path)]:
             found.note(
-                f"{before.words}: only Spark knows where {unread[0].path} of its catalog is; `crkafka mend --look` reads it"
+                f"{before.words}: only Spark knows where {unread[0].path} of its catalog is; `crkafka tables mend --look` reads it"
             )
             return None
         if absent := _not_configured(region, before):

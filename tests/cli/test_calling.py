@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 import pytest
 
-from crkafka_core.cli.main import EXAMPLES, VERBS
+from crkafka_core.cli.main import EXAMPLES, MOVED, VERBS
 from crkafka_core.model.errors import ServiceUnavailable
 from crkafka_core.model.rows import Table
 from crkafka_core.plane import tables
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("check_soon")
 
 SPEC_VERBS = {
     *("init", "check", "host", "start", "stop", "delete", "cut", "reset", "retire", "forget", "checkpoints", "show"),
-    *("group", "events", "pause", "resume", "scale", "replay", "consume", "watch", "verify", "dev"),
+    *("group", "events", "pause", "resume", "scale", "tables", "consume", "watch", "verify", "dev"),
 }
 
 
@@ -34,6 +34,12 @@ def test_every_verb_of_the_contract_is_there_and_a_plain_function() -> None:
         assert isinstance(module.COMMANDS[verb], click.Command)
         if verb != "dev":
             assert callable(getattr(module, verb)), f"{module_name}.{verb}"
+
+
+def test_a_verb_that_has_moved_exists_in_its_present_form(crkafka: Crkafka) -> None:
+    for present in MOVED.values():
+        answer = crkafka(*present.split(), "--help")
+        assert (answer.code, answer.out.startswith(f"Usage: crkafka {present} ")) == (0, True), answer
 
 
 def test_help_of_each_verb(crkafka: Crkafka) -> None:
@@ -267,10 +273,12 @@ def test_forgetting_a_topic_is_asked_for_first(crkafka: Crkafka, plane: ControlP
 
 def test_undeclaring_a_table_is_asked_for_first(crkafka: Crkafka, plane: ControlPlane) -> None:
     plane.do(lambda tx: tables.declare(tx, "bronze", "delta", "/tables/bronze"))
-    answer = crkafka("undeclare", "bronze")
+    answer = crkafka("tables", "undeclare", "bronze")
     assert answer.code == 2
     assert "writes no more to table bronze and does not wait for it" in answer.err
     assert "--yes" in answer.err
-    assert crkafka("undeclare", "silver").err.count("declares no table 'silver'") == 1, "before anybody is asked"
-    assert crkafka("undeclare", "bronze", "--yes").code == 0
+    assert crkafka("tables", "undeclare", "silver").err.count("declares no table 'silver'") == 1, (
+        "before anybody is asked"
+    )
+    assert crkafka("tables", "undeclare", "bronze", "--yes").code == 0
     assert plane.read(lambda reader, _: reader.select(Table)) == []

@@ -171,8 +171,10 @@ def test_other_keys_of_a_table_that_has_rows_are_refused_and_nothing_changes(
     assert said in findings(crkafka)["tables"]
     for _ in range(2):
         refused = crkafka("init")
-        assert (refused.code, said in refused.err, "`crkafka undeclare t`" in refused.err) == (1, True, True), refused
-    assert crkafka("undeclare", "t", "--yes").code == 0
+        assert (refused.code, said in refused.err, "`crkafka tables undeclare t`" in refused.err) == (1, True, True), (
+            refused
+        )
+    assert crkafka("tables", "undeclare", "t", "--yes").code == 0
     region_file.write_text(YAML + table % ("other", other))
     assert crkafka("init").code == 0
 

@@ -66,7 +66,7 @@ def test_a_second_interrupt_of_a_host_ends_it_at_once_whatever_it_still_waits_fo
 def test_an_interrupt_of_a_verb_with_spark_is_no_error_of_java(
     region_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """PySpark's own handler cancels jobs over the busy connection: Ctrl-C of `replay` was "An error occurred while calling o207.save"."""
+    """PySpark's own handler cancels jobs over the busy connection: Ctrl-C of a replay was "An error occurred while calling o207.save"."""
 
     def opens(*_: object, **__: object) -> str:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -75,7 +75,7 @@ def test_an_interrupt_of_a_verb_with_spark_is_no_error_of_java(
     monkeypatch.setattr("crkafka_core.spark.session.fetches", lambda _: ())
     monkeypatch.setattr("crkafka_core.spark.session.open_session", opens)
     before = signal.getsignal(signal.SIGINT)
-    assert spark_session.open_session(RegionConfig.load(region_file), lambda _: None) == "spark"
+    assert spark_session.lazy_session(RegionConfig.load(region_file), lambda _: None)() == "spark"
     assert signal.getsignal(signal.SIGINT) is before
 
 

@@ -324,7 +324,7 @@ MISTAKES: dict[str, tuple[str, tuple[str, ...], int, str]] = {
     ),
     "a replay past all numbers": (
         YAML,
-        ("replay", "t", "--after", "1", "--upto", "9" * 20),
+        ("tables", "replay", "t", "--after", "1", "--upto", "9" * 20),
         2,
         r"must be at most 9223372036854775807, not 9",
     ),
@@ -389,6 +389,7 @@ MISTAKES: dict[str, tuple[str, tuple[str, ...], int, str]] = {
         3,
         r'kafka: No such configuration property: "fetch\.nonsense"\. Mend the property\.',
     ),
+    "a verb that has moved": (YAML, ("replay", "t"), 2, r"`crkafka replay` is `crkafka tables replay` now\."),
     "an unknown verb": (YAML, ("ceck",), 2, r"There is no verb 'ceck'\. Did you mean \"check\"\?"),
 }
 

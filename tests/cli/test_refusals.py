@@ -48,20 +48,25 @@ def test_a_rewind_that_would_lose_rows_of_a_forgotten_topic_is_refused_before_it
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("replay", "bronce", "--after", "0", "--upto", "2"), "declares no table 'bronce'. Declared: bronze."),
-        (("mend", "bronce"), "declares no table 'bronce'. Declared: bronze."),
+        (
+            ("tables", "replay", "bronce", "--after", "0", "--upto", "2"),
+            "declares no table 'bronce'. Declared: bronze.",
+        ),
+        (("tables", "mend", "bronce"), "declares no table 'bronce'. Declared: bronze."),
         (("tables", "advance", "bronce"), "declares no table 'bronce'. Declared: bronze."),
         (("forget", "ordesr"), "knows no topic 'ordesr', or has forgotten it already. It knows orders."),
         (("skip", "ordesr[0]@3"), "knows no topic 'ordesr', or has forgotten it already. It knows orders."),
         (("checkpoints", "99"), "has no checkpoint 99."),
-        (("replay", "bronze", "--after", "0", "--upto", "99"), "What can be read: 1, 2 (2 on the line to the head)."),
+        (
+            ("tables", "replay", "bronze", "--after", "0", "--upto", "99"),
+            "What can be read: 1, 2 (2 on the line to the head).",
+        ),
     ],
 )
 def test_what_is_not_there_is_refused_before_anything_starts(
     crkafka: Crkafka, plane: ControlPlane, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], said: str
 ) -> None:
-    for module in ("replaying", "mending", "tables"):
-        monkeypatch.setattr(f"crkafka_core.cli.{module}.open_session", _no_session)
+    monkeypatch.setattr("crkafka_core.spark.session.open_session", _no_session)
     plane.do(lambda tx: tx.put(Table("orders", "bronze", "parquet", "bronze", acknowledged=2)))
     answer = crkafka(*arguments)
     assert (answer.code, said in answer.err, "--yes" in answer.err) == (1, True, False), answer.err
@@ -71,12 +76,12 @@ def test_a_replay_into_a_table_by_key_is_refused_before_spark_starts(
     crkafka: Crkafka, region_file: Path, plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was refused after two minutes of Spark, and after it had been announced."""
-    monkeypatch.setattr("crkafka_core.cli.replaying.open_session", _no_session)
+    monkeypatch.setattr("crkafka_core.spark.session.open_session", _no_session)
     (region_file.parent / "order.json").write_text('{"type": "object", "properties": {"id": {"type": "integer"}}}')
     typed = "typed: {json: order.json}, mode: upsert"
     region_file.write_text(YAML + f"tables: [{{name: customers, format: delta, path: t, {typed}}}]\n")
     assert crkafka("init").code == 0
-    answer = crkafka("replay", "customers", "--after", "0", "--upto", "2")
+    answer = crkafka("tables", "replay", "customers", "--after", "0", "--upto", "2")
     assert (answer.code, answer.err.count("\n")) == (1, 1), answer.err
     assert "keeps the last record of each kafka_key: rows of single checkpoints cannot be written again." in answer.err
 

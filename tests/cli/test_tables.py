@@ -80,7 +80,7 @@ def test_maintain_makes_few_files_of_many(landing: Landing, tmp_path: Path, caps
     assert crkafka(tmp_path, "tables", "maintain", "bronze", "--json") == 0
     assert json.loads(capsys.readouterr().out) == [{"table": "bronze", "merged": 0, "into": 0, "deleted": 0}]
     assert len(DeltaTable(str(tmp_path / "bronze")).file_uris()) == 3
-    assert crkafka(tmp_path, "mend", "--look") == 0
+    assert crkafka(tmp_path, "tables", "mend", "--look") == 0
 
 
 def test_maintain_of_a_table_that_is_not_there_says_so(
@@ -94,7 +94,7 @@ def test_maintain_of_a_table_that_is_not_there_says_so(
     assert crkafka(tmp_path, "tables", "maintain") == 1
     said = capsys.readouterr()
     assert not said.out
-    assert "is not there, and version 1 of it was acknowledged" in said.err and "`crkafka undeclare`" in said.err
+    assert "is not there, and version 1 of it was acknowledged" in said.err and "`crkafka tables undeclare`" in said.err
     assert not (tmp_path / "bronze").exists()
 
 
@@ -110,9 +110,9 @@ def test_erase_takes_the_records_of_a_file_out_for_good(
     for _ in range(2):  # again changes nothing
         assert crkafka(tmp_path, "erase", str(names), "--yes") == 0
         assert capsys.readouterr().out == "2 records of 2 checkpoints erased\n"
-    assert crkafka(tmp_path, "replay", "bronze", "--after", "0", "--upto", "3") == 0
+    assert crkafka(tmp_path, "tables", "replay", "bronze", "--after", "0", "--upto", "3") == 0
     assert capsys.readouterr().out.startswith("28 rows of 3 checkpoints written")
-    assert crkafka(tmp_path, "mend", "--look") == 0
+    assert crkafka(tmp_path, "tables", "mend", "--look") == 0
     left = DeltaTable(str(tmp_path / "bronze")).to_pyarrow_table().select(["partition", "offset"]).to_pylist()
     assert len(left) == 28 and not {(0, 3), (1, 7)} & {(row["partition"], row["offset"]) for row in left}
     for text, said in (("orders,0", "line 1 of"), ("orders,0,99", "orders[0] offset 99"), ("", "names no record")):
@@ -193,12 +193,12 @@ def test_of_a_table_by_key_records_are_counted_and_not_its_rows(
 
 def test_verify_and_mend_look_at_tables(landing: Landing, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     crkafka(tmp_path, "tables", "advance")
-    assert crkafka(tmp_path, "mend", "--look") == 0
+    assert crkafka(tmp_path, "tables", "mend", "--look") == 0
     assert proving.late(landing.config) == []
     delta = DeltaTable(str(tmp_path / "bronze"))
     write_deltalake(delta, delta.to_pyarrow_table(), mode="append")
     capsys.readouterr()
-    assert crkafka(tmp_path, "mend", "--look") == 1
+    assert crkafka(tmp_path, "tables", "mend", "--look") == 1
     assert (
         capsys.readouterr().out
         == "bronze: other rows than were merged of checkpoints 1, 2, 3, 1 commit of somebody else\n"
@@ -209,9 +209,9 @@ def test_verify_and_mend_look_at_tables(landing: Landing, tmp_path: Path, capsys
     assert "table bronze: 5 records are there more than once" in [f["text"] for f in told["findings"]]
 
 
-@pytest.mark.parametrize("verb", [["mend"], ["tables", "advance"], ["tables", "maintain"]], ids=" ".join)
+@pytest.mark.parametrize("verb", ["mend", "advance", "maintain"])
 def test_a_table_that_is_refused_keeps_no_other_from_its_turn(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: list[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: str
 ) -> None:
     """The verb ended with the first one."""
     landing = landed(tmp_path, "first", "second", "third")
@@ -220,10 +220,10 @@ def test_a_table_that_is_refused_keeps_no_other_from_its_turn(
         (tmp_path / name).rename(tmp_path / f"{name}_away")
     landing.retire(1, 2), landing.land(5)
     third = DeltaTable(str(tmp_path / "third"))
-    if verb == ["mend"]:
+    if verb == "mend":
         write_deltalake(third, third.to_pyarrow_table().filter(pc.field("offset") >= 10), mode="append")
     capsys.readouterr()
-    assert crkafka(tmp_path, *verb) == 1
+    assert crkafka(tmp_path, "tables", verb) == 1
     said = capsys.readouterr()
     assert [line for line in said.out.splitlines() if "third: " in line] == said.out.splitlines() != []
     refused = [line for line in said.err.splitlines() if "of it was acknowledged" in line]
@@ -231,8 +231,8 @@ def test_a_table_that_is_refused_keeps_no_other_from_its_turn(
         "first",
         "second",
     ]
-    if verb == ["mend"]:
-        assert crkafka(tmp_path, "mend", "third", "--look") == 0
+    if verb == "mend":
+        assert crkafka(tmp_path, "tables", "mend", "third", "--look") == 0
 
 
 def test_a_package_that_the_table_needs_is_missed_before_the_start(
@@ -276,14 +276,14 @@ def test_a_replay_into_a_table_that_adopts_needs_no_spark_and_leaves_what_has_no
     def none(*_: object) -> None:
         raise AssertionError("Spark was started")
 
-    monkeypatch.setattr("crkafka_core.cli.replaying.open_session", none)
+    monkeypatch.setattr("crkafka_core.spark.session.open_session", none)
     assert crkafka(tmp_path, "tables", "advance", "bronze") == 0
     landing.land(5)
     capsys.readouterr()
-    assert crkafka(tmp_path, "replay", "bronze", "--after", "0", "--upto", "2") == 0
+    assert crkafka(tmp_path, "tables", "replay", "bronze", "--after", "0", "--upto", "2") == 0
     said = capsys.readouterr()
     assert "20 rows of 2 checkpoints written into bronze" in said.out and "turn" not in said.err
-    assert crkafka(tmp_path, "replay", "bronze", "--after", "0", "--upto", "4") == 0
+    assert crkafka(tmp_path, "tables", "replay", "bronze", "--after", "0", "--upto", "4") == 0
     assert "30 rows of 3 checkpoints written into bronze" in capsys.readouterr().out, "the fourth comes in its turn"
     assert crkafka(tmp_path, "tables", "advance", "bronze") == 0
     found = DeltaTable(str(tmp_path / "bronze")).to_pyarrow_table(columns=["partition", "offset"])

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 import crkafka_core
-from crkafka_core.cli.main import VERBS, cli
+from crkafka_core.cli.main import MOVED, VERBS, cli
 from crkafka_core.config import RegionConfig
 from crkafka_core.config.sections import TableConfig
 
@@ -48,11 +48,25 @@ def test_every_verb_and_option_that_is_mentioned_exists() -> None:
     mentioned = re.findall(r"crkafka (?:-c \S+ )?([a-z]+)((?: [\w.:/-]+)*)", EVERYTHING)
     used = [(verb, re.findall(r"--([a-z-]+)", rest)) for verb, rest in mentioned if verb in VERBS]
     assert len(used) > 40
+    assert [verb for verb, _ in mentioned if verb in MOVED] == []
     for verb, options in used:
         command = cli.get_command(None, verb)  # type: ignore[arg-type]
         commands = [command, *getattr(command, "commands", {}).values()]
         known = {o.lstrip("-") for c in commands for p in c.params for o in (*p.opts, *p.secondary_opts)}
         assert set(options) <= known, f"crkafka {verb}: {options}"
+
+
+def test_every_command_that_a_message_names_exists() -> None:
+    rooms = ("crkafka_core", "dagster_project", "checkpoints_db", "deploy", "examples", "docs")
+    files = [
+        f for room in rooms for f in (ROOT / room).rglob("*") if f.suffix in {".py", ".sql", ".yaml", ".md", ".txt"}
+    ]
+    named = {
+        command for f in files for command in re.findall(r"`crkafka ((?:tables |dev )?[a-z]+)", f.read_text("utf-8"))
+    }
+    groups = {name: cli.get_command(None, name).commands for name in ("tables", "dev")}  # type: ignore[arg-type, union-attr]
+    known = {*VERBS, *(f"{group} {sub}" for group, subs in groups.items() for sub in subs)}
+    assert "tables undeclare" in named and named <= known
 
 
 @pytest.mark.parametrize("block", yaml_blocks(EVERYTHING))

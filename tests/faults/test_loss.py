@@ -303,7 +303,7 @@ def test_60_restored_backup_is_noticed_and_rewound_if_kafka_holds_what_was_lost(
     if not held:
         s.kafka.topics.delete_records({(s.topics[0], p): 250 for p in range(2)})
         with pytest.raises(
-            DataLoss, match=r"would start at 200.*keep what the tables hold: `crkafka undeclare bronze`"
+            DataLoss, match=r"would start at 200.*keep what the tables hold: `crkafka tables undeclare bronze`"
         ):
             s.region.start(restored="rewind")
         assert s.phase is Phase.STOPPED

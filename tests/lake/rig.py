@@ -88,7 +88,7 @@ class Rig:
         return audit.look(self.region, "bronze", self.means.logs)
 
     def mend(self) -> None:
-        """As `crkafka mend` does."""
+        """As `crkafka tables mend` does."""
         found = self.look()
         if not found.clean:
             road.mend(self.region, "bronze", found, means=self.means)

@@ -93,7 +93,7 @@ def test_K6_configuration_that_moves_a_table_is_refused_and_what_it_acknowledged
     finish(landing, allowed(landing))
     store, before = landing.region.plane.store, landing.region.plane.read(lambda _, region: region)
     changed = replace(before, config_json='{"other": true}')
-    with pytest.raises(Refused, match=r"declared as parquet at /t/bronze.*`crkafka undeclare bronze` first"):
+    with pytest.raises(Refused, match=r"declared as parquet at /t/bronze.*`crkafka tables undeclare bronze` first"):
         life.declare(store, changed, (Table("orders", "bronze", format, path),))
     assert (table(landing).path, table(landing).acknowledged) == ("/t/bronze", 1)
     assert landing.region.plane.read(lambda _, region: region) == before  # nothing of the new configuration is kept
@@ -157,7 +157,7 @@ def test_K6_two_tables_for_one_output_of_a_shape_are_refused(landing: Landing) -
     for name, output in (("orders", ""), ("orders_dead", "dead")):
         plane.do(partial(tables.declare, name=name, format="delta", path=f"/t/{name}", shape="m:f", output=output))
     for output, other in (("good", "orders"), ("dead", "orders_dead")):
-        refused = rf"{other} of region orders takes the output {output} of the shape m:f, and new would.*`crkafka undeclare {other}` first"
+        refused = rf"{other} of region orders takes the output {output} of the shape m:f, and new.*`crkafka tables undeclare {other}` first"
         with pytest.raises(Refused, match=refused):
             plane.do(partial(tables.declare, name="new", format="delta", path="/t/new", shape="m:f", output=output))
     plane.do(lambda tx: tables.undeclare(tx, "orders_dead"))
@@ -166,7 +166,7 @@ def test_K6_two_tables_for_one_output_of_a_shape_are_refused(landing: Landing) -
 
 def test_two_tables_at_one_path_are_refused(landing: Landing) -> None:
     with pytest.raises(
-        Refused, match=r"declared at one path: /t/bronze.*keep bronze, or `crkafka undeclare bronze`, and silver"
+        Refused, match=r"declared at one path: /t/bronze.*keep bronze, or `crkafka tables undeclare bronze`, and silver"
     ):
         landing.region.plane.do(lambda tx: tables.declare(tx, "silver", "delta", "/t/bronze"))
 

@@ -388,7 +388,7 @@ class Nemesis:
         plane.do(lambda tx: reading.release(tx, held.lease))
 
     def mend(self) -> None:
-        """As `crkafka mend` does. Once the region runs: before that a rewind may have to be followed first."""
+        """As `crkafka tables mend` does. Once the region runs: before that a rewind may have to be followed first."""
         self._ask(lambda: tables.mend(None, self.s.region, TABLE), CrkafkaError)
 
     def _ask(self, work: Callable[[], object], refused: type[CrkafkaError]) -> None:

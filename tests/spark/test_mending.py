@@ -1,4 +1,4 @@
-"""`crkafka mend`: what others have written into tables is found and undone by a person (SPEC K6)."""
+"""`crkafka tables mend`: what others have written into tables is found and undone by a person (SPEC K6)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def landing(tmp_path: Path) -> Landing:
 
 
 def mend(folder: Path, *arguments: str) -> int:
-    return run(["-c", str(folder / "region.yaml"), "mend", *arguments])
+    return run(["-c", str(folder / "region.yaml"), "tables", "mend", *arguments])
 
 
 def test_rows_of_somebody_else_are_told_then_mended(

@@ -301,7 +301,7 @@ def test_a_table_that_the_configuration_names_no_more_is_not_written_with_record
     landing = place.landing([declared(place, "delta", "orders", "one")], partitions=1, topics=["orders"])
     landing.land(1)
     without = Region(landing.region.config.model_copy(update={"tables": ()}), landing.region.plane)
-    with pytest.raises(Refused, match=r"Write it there again, or .*, or `crkafka undeclare orders`"):
+    with pytest.raises(Refused, match=r"Write it there again, or .*, or `crkafka tables undeclare orders`"):
         tables.advance(spark, without, "orders")
 
 

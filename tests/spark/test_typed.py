@@ -163,7 +163,7 @@ def test_K6_what_others_did_to_rows_of_older_checkpoints_is_undone_though_their_
     DeltaTable(str(tmp_path / "typed_dead")).delete('"offset" < 4')
     DeltaTable(str(tmp_path / "typed_dead")).vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
     if keyed:
-        said = "What others did to table typed_dead cannot be undone.*`crkafka undeclare typed`"
+        said = "What others did to table typed_dead cannot be undone.*`crkafka tables undeclare typed`"
         with pytest.raises(Refused, match=said):
             tables.mend(spark, landing.region, "typed_dead")
         return
@@ -378,7 +378,7 @@ def test_K6_dead_letters_that_join_a_table_by_key_too_late_are_named_and_let_go(
     region = replace(landing.region, config=landing.config.model_copy(update={"tables": (dead, later[1])}))
     landing.land(1)
     with pytest.raises(
-        Refused, match="`crkafka undeclare typed_dead`, which joins it too late, and what the configuration was"
+        Refused, match="`crkafka tables undeclare typed_dead`, which joins it too late, and what the configuration was"
     ):
         tables.advance(spark, region, "typed")
     region.plane.do(lambda tx: plane.undeclare(tx, "typed_dead"))

@@ -89,7 +89,7 @@ class Lake:
         return road.rewrite(self.region, "bronze", checkpoints, means=self.means)
 
     def mend_what_is_found(self) -> None:
-        """As `crkafka mend` does."""
+        """As `crkafka tables mend` does."""
         found = self.look()
         if not found.clean:
             road.mend(self.region, "bronze", found, means=self.means)
