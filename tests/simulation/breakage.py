@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -18,6 +19,15 @@ class Breakage:
         with ExitStack() as stack:
             self.plant(stack)
             yield
+
+
+_MISFIT = re.compile(r"\b(TypeError|AttributeError|NameError|JSONDecodeError)\b")
+
+
+def check_fits(breakage: str, violation: str) -> None:
+    """Raise where the breakage itself raises, and breaks no rule: the code has changed since it was written."""
+    if _MISFIT.search(violation):
+        raise AssertionError(f"{breakage} does not fit the code any more: mend the breakage. It caused {violation}")
 
 
 def put(stack: ExitStack, where: Any, name: str, value: Any) -> None:

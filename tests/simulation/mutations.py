@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any
 
 from crkafka_core.lake import files, standing
@@ -12,7 +13,7 @@ from crkafka_core.member import event_loop
 from crkafka_core.model import phase
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import ClientEvent, ClientState, Phase
-from crkafka_core.model.rows import ContributedOffset, Reset
+from crkafka_core.model.rows import Reset
 from crkafka_core.plane import (
     alarms,
     cuts,
@@ -126,26 +127,46 @@ def merge_with_a_lost_member(stack: ExitStack) -> None:
 def a_partition_is_forgotten_in_the_merged_map(stack: ExitStack) -> None:
     real = cuts._close
 
-    def close(tx: Any, region: Any, row: Any, contributions: Any, merged: Any) -> Any:
+    def close(tx: Any, row: Any, contributions: Any, merged: Any) -> Any:
         if len(merged) > 1:
             gone = min(merged)
             where = ("checkpoint", "=", row.id), ("topic", "=", gone.topic)
             tx.delete(cuts.MergedOffset, *where, ("partition", "=", gone.partition))
-        return real(tx, region, row, contributions, merged)
+        return real(tx, row, contributions, merged)
 
     put(stack, cuts, "_close", close)
 
 
-@mutation("I4", "I1", "G8")
+@mutation("I4")
 def a_merge_does_not_look_for_uncovered_partitions(stack: ExitStack) -> None:
-    real = merge.broken
+    """Members leave out a partition that they fill."""
+    put(stack, merge, "broken", _without(merge.broken, "nobody contributed"))
+    _members_contribute(stack, lambda offsets: {tp: o for tp, o in offsets.items() if tp != TP("t0", 0)})
+
+
+def _members_contribute(stack: ExitStack, what: Callable[[Mapping[TP, Any]], Mapping[TP, Any]]) -> None:
+    """Something else than what they fill, without their segments; only the merge compares."""
+    real = cuts.contribute
     put(
         stack,
-        merge,
-        "broken",
-        lambda e, o, line: "" if real(e, o, line).startswith("nobody contributed") else real(e, o, line),
+        cuts,
+        "contribute",
+        lambda tx, part: real(tx, replace(part, offsets=what(part.offsets), segments=())),
     )
+    put(stack, cuts, "_mismatch", lambda region, checkpoint, fillers, part: None)
+
+
+@mutation("G8", since=20)
+def partitions_that_nobody_holds_do_not_count(stack: ExitStack) -> None:
     put(stack, settle, "missing", _without(settle.missing, "nobody holds"))
+
+
+def _only(real: Callable[..., str], words: str) -> Callable[..., str]:
+    def asked(*args: Any, **kwargs: Any) -> str:
+        answer = real(*args, **kwargs)
+        return answer if answer.startswith(words) else ""
+
+    return asked
 
 
 def _without(real: Callable[..., str], words: str) -> Callable[..., str]:
@@ -158,10 +179,11 @@ def _without(real: Callable[..., str], words: str) -> Callable[..., str]:
 
 @mutation("G8")
 def resume_before_settled(stack: ExitStack) -> None:
-    put(stack, settling, "unready", lambda reader, region: "")
+    """But what nobody has reported to hold, nobody can fill."""
+    put(stack, settling, "unready", _only(settling.unready, "no report"))
 
 
-@mutation("G8", faults=CUT_OFF_IN_REBALANCES)
+@mutation("G8", faults=CUT_OFF_IN_REBALANCES, since=8)
 def generations_are_not_compared(stack: ExitStack) -> None:
     put(stack, settle, "missing", _without(settle.missing, "members report different generations"))
 
@@ -188,7 +210,7 @@ def starts_from_a_stale_head(stack: ExitStack) -> None:
     "M3",
     "machine",
     faults=BACK_WHILE_STARTING,
-    since=60,
+    since=125,
     sluggish="resolver",
     members=4,
     period=0.3,
@@ -209,14 +231,15 @@ def answers_with_an_old_stamp_are_believed(stack: ExitStack) -> None:
 
 @mutation("M8", faults=RESETS)
 def the_gate_opens_while_resetting(stack: ExitStack) -> None:
+    """Nor is it asked which partitions the member fills, none while resetting (SPEC C8)."""
     real = State.submits.fget
     assert real is not None
 
     def submits(self: State) -> bool:
         d = self.desired
-        return bool(
-            d and real(replace(self, desired=replace(d, phase=Phase.RUNNING)) if d.phase is Phase.RESETTING else self)
-        )
+        if d is not None and d.phase is Phase.RESETTING:
+            return bool(real(replace(self, desired=replace(d, phase=Phase.RUNNING, fills=self.held))))
+        return bool(real(self))
 
     def fetches(self: State) -> bool:
         return self.desired is not None and self.ready and not self.leaves
@@ -310,15 +333,11 @@ def orphans_are_taken_for_granted(stack: ExitStack) -> None:
     put(stack, retire, "named", lambda reader: set())
 
 
-@mutation("I1", "I2", "I7")
+@mutation("I1")
 def a_merge_believes_any_beginning(stack: ExitStack) -> None:
-    """`from` is not compared with the parent, and the starts come from an older head."""
-
-    def believe(expected: Any, offsets: list[ContributedOffset], line: Any) -> str:
-        return ""
-
-    put(stack, merge, "broken", believe)
-    starts_from_a_stale_head(stack)
+    """Members contribute from where they have come to, without the rows before it."""
+    put(stack, merge, "broken", lambda fillers, offsets, parent, known: "")
+    _members_contribute(stack, lambda offsets: {tp: (to, to, 0) for tp, (_, to, _) in offsets.items()})
 
 
 @mutation("X1", "I7")
@@ -334,9 +353,9 @@ def initial_offsets_follow_the_head(stack: ExitStack) -> None:
     put(stack, starts, "resolve", resolve)
 
 
-@mutation("G8", "I8", "G9")
+@mutation("G8", "I8", "G9", since=20)
 def a_cut_opens_whenever_somebody_asks(stack: ExitStack) -> None:
-    put(stack, settle, "unready", lambda *a, **k: "")
+    put(stack, cuts, "settling", SimpleNamespace(unready=lambda reader, region: ""))
 
 
 @mutation("I10")
@@ -356,8 +375,8 @@ def one_partition_is_never_fetched(stack: ExitStack) -> None:
 def a_merge_moves_no_base_of_a_member_in_sql(stack: ExitStack) -> None:
     real = cuts._close
 
-    def close(tx: Any, region: Any, row: Any, contributions: Any, merged: Any) -> Any:
-        found = real(tx, region, row, contributions, merged)
+    def close(tx: Any, row: Any, contributions: Any, merged: Any) -> Any:
+        found = real(tx, row, contributions, merged)
         there = tx.select(cuts.rows.Member)
         tx.put(*(replace(m, base=row.parent) for m in there))
         return found
@@ -386,9 +405,9 @@ def an_older_control_plane_is_trusted(stack: ExitStack) -> None:
     nobody_remembers_what_was_seen_of_sql(stack)
 
 
-@mutation("I7", "I10", "D3", "M8", faults=RESTORES, since=180)
+@mutation("T3", "X4", "I7", "I10", "D3", "M8", faults=RESTORES, since=184)
 def nobody_remembers_what_was_seen_of_sql(stack: ExitStack) -> None:
-    put(stack, MemberPlane, "_is_older", lambda self, epoch, version, head, opened: False)
+    put(stack, MemberPlane, "_saw", lambda self, epoch, version, head, opened: None)
 
 
 CONFIGURES = tuple(Fault(4.0 + 3 * i, "configure", value=(0.6, 0.3, 0.8)[i]) for i in range(3))
@@ -399,7 +418,7 @@ def a_topic_that_leaves_the_configuration_stays_known(stack: ExitStack) -> None:
     put(stack, members, "drop_topics", lambda tx: None)
 
 
-@mutation("I4", "I7", "I10", faults=CONFIGURES, partitions=(2, 2), period=1.0)
+@mutation("I4", "I7", "I10", faults=CONFIGURES, since=35, partitions=(2, 2), period=1.0)
 def who_reads_a_forgotten_topic_says_anew_where_it_begins(stack: ExitStack) -> None:
     put(stack, starts, "_remember", lambda tx, topic_ids: None)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from crkafka_core.plane import cuts
 from tests.rigs.simulation import shrink, simulate
+from tests.simulation.breakage import check_fits, put
 from tests.simulation.mutations import MUTATIONS, Mutation
 
 WITHIN = 200
@@ -17,10 +19,20 @@ def test_a_planted_breakage_is_found(mutation: Mutation) -> None:
     with mutation.planted():
         for seed in range(mutation.since, mutation.since + WITHIN):
             violation = simulate(seed, plan=mutation.plan(seed)).violation
-            if violation is not None and violation.rule in mutation.found_by:
+            if violation is None:
+                continue
+            check_fits(mutation.name, str(violation))
+            if violation.rule in mutation.found_by:
                 return
-            others += [str(violation)] if violation is not None else []
+            others.append(str(violation))
     pytest.fail(f"{WITHIN} schedules did not show that {mutation.name}; other violations: {others[:3]}")
+
+
+def test_a_breakage_that_does_not_fit_the_code_is_no_find() -> None:
+    """Its own mistake would count as one by the rule `machine`, or hide for as long as another schedule shows the breakage."""
+    misfit = Mutation("misfit", frozenset({"machine"}), lambda stack: put(stack, cuts, "_close", lambda tx: None))
+    with pytest.raises(AssertionError, match=r"misfit does not fit the code any more: .* TypeError"):
+        test_a_planted_breakage_is_found(misfit)
 
 
 def test_a_failing_seed_is_shrunk_and_still_fails_by_the_same_rule() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.simulation.breakage import check_fits
 from tests.simulation.one_failure import Unnoticed
 from tests.simulation.promises import PROMISES, Promise
 from tests.simulation.silences import SILENCES, Silence
@@ -23,6 +24,7 @@ def test_a_planted_silence_is_noticed(silence: Silence) -> None:
         for seed in SEEDS:
             try:
                 silence.breaks(seed)
-            except Unnoticed:
+            except Unnoticed as unnoticed:
+                check_fits(silence.name, str(unnoticed))
                 return
     pytest.fail(f"{silence.breaks.__name__} is kept although {silence.name}")
