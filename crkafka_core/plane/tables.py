@@ -239,9 +239,9 @@ def adopting(reader: Reader) -> list[Table]:
     return reader.select(Table, ("layout", "=", FILES))
 
 
-def advances(reader: Reader) -> list[TableCommit]:
-    """Acknowledged commits that brought tables forward, in the order of their numbers."""
-    return reader.select(TableCommit, ("status", "=", DONE), ("kind", "=", ADVANCE), order=("number",))
+def advances(reader: Reader, *where: Cond) -> list[TableCommit]:
+    """Acknowledged commits that brought tables forward, in the order of their numbers, of those that fit."""
+    return reader.select(TableCommit, ("status", "=", DONE), ("kind", "=", ADVANCE), *where, order=("number",))
 
 
 def advanced(reader: Reader, table: Table, *, by: float) -> int:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from weakref import WeakKeyDictionary
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -11,6 +14,7 @@ from crkafka_core.model.errors import ServiceUnavailable
 from crkafka_core.model.phase import Phase
 from crkafka_core.plane.status import Status
 from crkafka_core.region.region import Region
+from crkafka_core.region.timings import Timings
 
 GAUGES: dict[str, tuple[str, str, float]] = {
     "nPartitionsAssigned": ("partitions_assigned", "Partitions that the member holds.", 1),
@@ -29,12 +33,19 @@ COUNTERS = {
 }
 
 
+_TIMINGS: WeakKeyDictionary[Region, Timings] = WeakKeyDictionary()
+"""Of each region that this process has been asked about."""
+
+
 class _Collector:
-    def __init__(self, status: Status) -> None:
-        self._status = status
+    def __init__(self, status: Status, timings: Timings) -> None:
+        self._status, self._timings = status, timings
 
     def collect(self) -> Iterator[Metric]:
         s, r = self._status, self._status.region
+        build = GaugeMetricFamily("crkafka_build_info", "1, with the version that runs.", labels=["region", "version"])
+        build.add_metric([r.name, version("crkafka")], 1.0)
+        yield build
         phase = GaugeMetricFamily(
             "crkafka_region_phase", "1 for the phase that the region is in.", labels=["region", "phase"]
         )
@@ -71,6 +82,8 @@ class _Collector:
             yield gauge
         yield from self._of_tables()
         yield from self._of_members()
+        yield self._of_topics()
+        yield from self._timings.families()
 
     def _of_tables(self) -> Iterator[Metric]:
         behind = GaugeMetricFamily(
@@ -121,20 +134,35 @@ class _Collector:
                 counter.add_metric([region, m.name], float(m.metrics.get(key, 0)))
             yield counter
 
+    def _of_topics(self) -> Metric:
+        lags: Counter[str] = Counter()
+        for member in self._status.live:
+            for topic, partitions in (member.metrics.get("partitions") or {}).items():
+                lags[topic] += sum(max(0, int(high) - int(position)) for position, high in partitions.values())
+        lag = GaugeMetricFamily(
+            "crkafka_topic_lag_records",
+            "Offsets between what is submitted and the high watermarks of the topic's partitions.",
+            labels=["region", "topic"],
+        )
+        for topic, records in lags.items():
+            lag.add_metric([self._status.region.name, topic], float(records))
+        return lag
+
 
 def prometheus(region: Region) -> str:
-    """The region as it is now; for a scrape target or a text file collector."""
-    return exposed(region.config.region, region.status)
+    """The region as it is now; for a scrape target or a text file collector. Histograms begin at the first call for this object."""
+    timings = _TIMINGS.setdefault(region, Timings(region))
+    return exposed(region.config.region, timings.status, timings)
 
 
-def exposed(name: str, status: Callable[[], Status]) -> str:
+def exposed(name: str, status: Callable[[], Status], timings: Timings) -> str:
     """What a region's status gives to Prometheus; that the control plane is away is a metric, and no error."""
     registry = CollectorRegistry()
     up = Gauge(
         "crkafka_control_plane_up", "1 when the control plane answered this question.", ["region"], registry=registry
     )
     try:
-        registry.register(_Collector(status()))
+        registry.register(_Collector(status(), timings))
         up.labels(name).set(1)
     except ServiceUnavailable:
         up.labels(name).set(0)

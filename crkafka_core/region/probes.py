@@ -19,6 +19,7 @@ from crkafka_core.model.phase import Phase
 from crkafka_core.plane.status import Status
 from crkafka_core.region.metrics import exposed
 from crkafka_core.region.region import Region
+from crkafka_core.region.timings import Timings
 
 _log = logging.getLogger(__name__)
 SILENT = 60.0
@@ -51,8 +52,8 @@ class Pulse:
 class _Question:
     """The region's status, asked on a thread of its own, so that nobody waits longer than `ANSWER_WITHIN`; one question at a time."""
 
-    def __init__(self, region: Region) -> None:
-        self._region = region
+    def __init__(self, timings: Timings) -> None:
+        self._timings = timings
         self._making = threading.Lock()
         self._open: Future[Status] | None = None
 
@@ -72,7 +73,7 @@ class _Question:
 
     def _ask(self, asked: Future[Status]) -> None:
         try:
-            asked.set_result(self._region.status())
+            asked.set_result(self._timings.status())
         except BaseException as error:
             asked.set_exception(error)
 
@@ -88,11 +89,12 @@ def ready(status: Status) -> str:
 def serving(region: Region, address: str, pulse: Pulse) -> Iterator[str]:
     """Answer at `HOST:PORT` while the block runs; yields the URL. Port 0: any that is free."""
     host, port = _parts(address)
-    question = _Question(region)
+    timings = Timings(region)
+    question = _Question(timings)
 
     def answer(path: str) -> tuple[int, str]:
         if path == "/metrics":
-            return 200, exposed(region.config.region, question.status)
+            return 200, exposed(region.config.region, question.status, timings)
         if path == "/livez":
             trouble = pulse.trouble()
         elif path == "/readyz":

@@ -13,6 +13,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -30,12 +31,13 @@ from crkafka_core.cli.health import health
 from crkafka_core.config import RegionConfig
 from crkafka_core.model.errors import ConfigError, ServiceUnavailable
 from crkafka_core.model.phase import Phase
-from crkafka_core.model.rows import Table
+from crkafka_core.model.rows import Checkpoint, Table
 from crkafka_core.plane import advance, alarms, cuts, halting, lateness, life, members, permits
 from crkafka_core.plane import tables as plane_tables
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.region import Region, probes
 from crkafka_core.region.metrics import prometheus
+from crkafka_core.region.timings import Timings
 
 MONITORING = Path(__file__).parents[2] / "docs" / "monitoring"
 RULES = {
@@ -71,7 +73,11 @@ def region(tmp_path: Path) -> Iterator[Region]:
         plane.do(lambda tx: cuts.open_cut(tx, token="a", cause="test"))
         player.step()
         plane.do(advance.advance)
-        plane.do(lambda tx: members.renew(tx, player.name, player.incarnation, {"retentionMargin": 7}))
+        reported = {
+            "retentionMargin": 7,
+            "partitions": {"orders": {"0": [3, 10], "1": [5, 5]}, "refunds": {"0": [1, 2]}},
+        }
+        plane.do(lambda tx: members.renew(tx, player.name, player.incarnation, reported))
         yield made
 
 
@@ -104,9 +110,7 @@ def firing(samples: Samples) -> set[str]:
 
 def test_metrics_have_the_names_and_units_of_prometheus(region: Region) -> None:
     for family in text_string_to_metric_families(prometheus(region)):
-        assert family.name.startswith(
-            ("crkafka_region_", "crkafka_member_", "crkafka_table_", "crkafka_control_plane_")
-        ), family.name
+        assert re.match("crkafka_(region|member|table|topic|control_plane|build)_", family.name), family.name
         assert family.documentation and family.documentation.endswith("."), family.name
         assert not re.search(r"milli|_ms$|_kb|_mb|minutes", family.name), family.name
         for sample in family.samples:
@@ -127,6 +131,40 @@ def test_rules_and_dashboard_name_only_what_is_exported(region: Region) -> None:
         assert set(rule["annotations"]) == {"summary", "action"} and rule["labels"]["severity"] in ("page", "ticket")
         for label in re.findall(r"\$labels\.(\w+)", str(rule["annotations"])):
             assert label in ("region", "table", "member")
+
+
+def test_a_histogram_counts_each_merge_and_each_commit_once_from_the_first_scrape_on(region: Region) -> None:
+    def counts() -> list[float]:
+        samples = exported(region)
+        return [
+            samples[f"crkafka_{name}_seconds_count"][0][1]
+            for name in ("region_pause", "region_merge", "table_freshness")
+        ]
+
+    def merge(number: int) -> None:
+        row = region.plane.read(lambda reader, _: reader.get(Checkpoint, 1))
+        assert row is not None
+        late = replace(row, id=number, parent=number - 1, drain_ms=70, opened_at=row.opened_at - 3)
+        region.plane.do(lambda tx: (tx.put(late), tx.set_region(head=number)))
+
+    assert counts() == [0, 0, 0]
+    merge(2), merge(3)
+    assert counts() == [2, 2, 0] == counts()
+    permit = region.plane.do(lambda tx: permits.permit_commit(tx, "bronze", holder="x", token="t", upto=1))
+    assert permit is not None
+    assert counts() == [2, 2, 0]
+    region.plane.do(lambda tx: permits.finish_commit(tx, permit, version="1", rows=1))
+    region.plane.do(lambda tx: tx.set_region(head=1))  # a rewind takes nothing from a counter
+    assert counts() == [2, 2, 1]
+    pauses = {labels["le"]: value for labels, value in exported(region)["crkafka_region_pause_seconds_bucket"]}
+    assert [le for le, value in pauses.items() if value == 2] == ["0.1", "0.25", "0.5", *list(pauses)[7:]]
+    assert 6 < exported(region)["crkafka_region_merge_seconds_sum"][0][1] < 16
+
+
+def test_lag_is_given_by_topic_and_the_version_by_build(region: Region) -> None:
+    samples = exported(region)
+    assert {labels["topic"]: lag for labels, lag in samples["crkafka_topic_lag_records"]} == {"orders": 7, "refunds": 1}
+    assert samples["crkafka_build_info"] == [({"region": "orders", "version": version("crkafka")}, 1.0)]
 
 
 def _stop(plane: ControlPlane) -> None:
@@ -217,7 +255,7 @@ def test_a_control_plane_that_is_away_is_a_metric_and_no_error(region: Region, m
     def away(*_: object) -> Any:
         raise ServiceUnavailable("The control plane does not answer.")
 
-    monkeypatch.setattr(region, "status", away)
+    monkeypatch.setattr(Timings, "status", away)
     assert firing(exported(region)) == {"CrkafkaControlPlaneAway"}
     assert firing({}) == {"CrkafkaNothingScraped"}
     with probes.serving(region, "127.0.0.1:0", probes.Pulse()) as url:
