@@ -75,13 +75,15 @@ BEGIN
                    -- That a group belongs to another region has to be seen by whoever wants it.
                    CASE WHEN here.relname = 'consumer_group' THEN 'true' ELSE mine END);
 
-    -- A member adds events and changes none, nor numbers that are dead; it binds the first group of its region and no other.
+    -- Which numbers are dead is for operators, who rewind.
+    CONTINUE WHEN here.relname = 'dead_numbers';
+    -- A member adds events and changes none; it binds the first group of its region and no other.
     EXECUTE format('GRANT INSERT ON %I TO crkafka_member', here.relname);
     EXECUTE format('CREATE POLICY crkafka_adds ON %I FOR INSERT TO crkafka_member WITH CHECK (%s)', here.relname, mine
       || CASE here.relname
            WHEN 'consumer_group' THEN ' AND NOT EXISTS (SELECT FROM crkafka.consumer_group g WHERE g.region = consumer_group.region)'
            ELSE '' END);
-    CONTINUE WHEN here.relname IN ('event', 'consumer_group', 'dead_numbers');
+    CONTINUE WHEN here.relname IN ('event', 'consumer_group');
     EXECUTE format('GRANT UPDATE ON %I TO crkafka_member', here.relname);
     EXECUTE format('CREATE POLICY crkafka_changes ON %I FOR UPDATE TO crkafka_member USING (%s) WITH CHECK (%s)', here.relname,
       -- What is merged, superseded or retired stays: going back, and retirement, are for operators.

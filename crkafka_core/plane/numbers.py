@@ -40,8 +40,12 @@ def leave_behind(tx: Tx) -> None:
 
 
 def bury(tx: Tx, after: int) -> None:
-    """All numbers after this checkpoint that were handed out, or seen, by now: no row of them belongs anywhere."""
+    """All numbers after this checkpoint that were handed out, or seen, by now: no row of them belongs anywhere.
+
+    Intervals that lie in this one go, so that rewinds one behind the other leave one row.
+    """
     region = tx.region()
+    tx.delete(DeadNumbers, ("after", ">=", after))
     tx.put(DeadNumbers(region.name, region.filling, after))
 
 

@@ -27,16 +27,18 @@ from crkafka_core.plane.transact import ControlPlane
 
 NAME = "crowd"
 MEMBERS = 8
+ORPHANED = 900.0
+"""Seconds after which processes end by themselves, if the test is gone."""
 _fork = multiprocessing.get_context("fork")
 
 
 def test_a_crowd_keeps_the_invariants(new_url: str) -> None:
-    _crowd(new_url, seconds=6.0, merges=8)
+    _crowd(new_url, kills=12, merges=8)
 
 
 @pytest.mark.soak
 def test_a_crowd_keeps_the_invariants_for_a_minute(new_url: str) -> None:
-    _crowd(new_url, seconds=60.0, merges=30)
+    _crowd(new_url, kills=120, merges=30)
 
 
 @pytest.mark.postgres
@@ -75,19 +77,19 @@ def test_of_two_regions_that_bind_a_group_at_once_the_second_is_refused(new_post
     assert "belongs to region first" in str(refused[0])
 
 
-def _crowd(url: str, *, seconds: float, merges: int) -> None:
+def _crowd(url: str, *, kills: int, merges: int) -> None:
+    """However slow the machine is: only the test's own limit ends it early."""
     store = open_store(url)
     life.declare(store, new_region(NAME, members_wanted=MEMBERS, retain=3, driver_lease=2.0))
     store.run(NAME, lambda tx: life.start(tx, by="test"))
     store.close()
-    until, errors = _fork.RawValue("d", time.time() + 120 + seconds), _fork.Queue()
+    until, errors = _fork.RawValue("d", time.time() + ORPHANED), _fork.Queue()
     jobs: dict[str, tuple[Callable[..., None], int]] = {f"member {n}": (_member, n) for n in range(MEMBERS)}
     jobs |= {"driver 0": (_driver, 0), "driver 1": (_driver, 1), "retirer": (_retirer, 0), "reader": (_reader, 0)}
     running = {name: _start(name, url, until, errors, *jobs[name]) for name in jobs}
-    chance, kills = random.Random(11), 0
+    chance = random.Random(11)
     try:
-        calm = time.time() + seconds
-        while time.time() < calm:
+        for _ in range(kills):
             time.sleep(0.5)
             victim = chance.choice([name for name in jobs if name != "reader"])
             pid = running[victim].pid
@@ -95,8 +97,7 @@ def _crowd(url: str, *, seconds: float, merges: int) -> None:
             os.kill(pid, signal.SIGKILL)
             running[victim].join(10)
             running[victim] = _start(victim, url, until, errors, *jobs[victim])
-            kills += 1
-        while _merged(url) < merges and time.time() < calm + 60:
+        while _merged(url) < merges and errors.empty():
             time.sleep(0.2)
         until.value = 0.0
         for name, process in running.items():
@@ -110,8 +111,6 @@ def _crowd(url: str, *, seconds: float, merges: int) -> None:
     store = open_store(url)
     Invariants(NAME).check_store(store)
     store.close()
-    assert kills > 5
-    assert _merged(url) >= merges
 
 
 def _merged(url: str) -> int:

@@ -259,6 +259,7 @@ def test_a_member_role_does_a_members_part_and_can_undo_nothing_that_was_done(pl
             "DELETE FROM merged_offset",
             "DELETE FROM dead_numbers",
             "UPDATE dead_numbers SET after = 0",
+            f"INSERT INTO dead_numbers VALUES ('{MINE}', 1000000, 0)",
             "DELETE FROM region",
             "DELETE FROM initial_offset",
             "DELETE FROM table_commit",
