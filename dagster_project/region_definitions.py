@@ -167,6 +167,6 @@ def _sensors(
         watch.sensor(setup, jobs.reset_region, jobs.stopped_alarm),
         publish.sensor(setup, [] if write_tables is None else [write_tables, jobs.advance_table]),
         observe.sensor(setup, declared),
-        check.sensor(setup, check_data, shared=any(t.format != "parquet" for t in config.tables)),
+        check.sensor(setup, check_data, shared=bool(config.tables)),
         host.sensor(setup, jobs.host_members),
     ]

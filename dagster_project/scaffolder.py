@@ -19,9 +19,7 @@ class RegionParams(BaseModel):
     storage: str = Field(default="var/segments", description="Where segments go: a folder, s3://…, hdfs://…")
     members: int = Field(default=2, ge=1, description="How many consumers share the topic.")
     period: str = Field(default="60s", description="How often a checkpoint is made.")
-    table_format: str = Field(
-        default="delta", description="Of the first table: delta, parquet or iceberg; raw delta needs no Spark."
-    )
+    table_format: str = Field(default="delta", description="Of the first table: delta or iceberg.")
 
 
 YAML = """\

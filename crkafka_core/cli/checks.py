@@ -302,11 +302,7 @@ def tables(config: RegionConfig, stored: Stored) -> str:
                 f"Table {row.name} is declared as {row.format} at {row.path}, and written here as {declared.format} at {declared.path}.",
                 hint=f"Give the new one a name of its own, or `crkafka tables undeclare {row.name}` first.",
             )
-        if (
-            (row is None or not row.version)
-            and is_local(declared.path)
-            and not in_catalog(declared.format, declared.path)
-        ):
+        if (row is None or not row.version) and is_local(declared.path) and not in_catalog(declared.path):
             _can_be_made(
                 Path(declared.path.removeprefix("file://"), "x"),
                 f"Table {declared.name} cannot be made at {declared.path}",
@@ -317,7 +313,7 @@ def tables(config: RegionConfig, stored: Stored) -> str:
     if stored.row is not None:
         refuse_other_keys(stored.row.config_json, config, stored.tables)
     for row in known.values():
-        here = is_local(row.path) and not in_catalog(row.format, row.path)
+        here = is_local(row.path) and not in_catalog(row.path)
         if row.version and here and not Path(row.path.removeprefix("file://"), _LOG.get(row.format, "")).is_dir():
             raise DataLoss(
                 f"Table {row.name} has rows up to checkpoint {row.acknowledged}, and what its folder {row.path} had is gone.",
@@ -361,7 +357,7 @@ def versions(config: RegionConfig) -> None:
     version = metadata.version("pyspark")
     if not version.startswith(f"{maven.SPARK}."):
         raise ConfigError(
-            f"PySpark {version} is installed; the jars for {' and '.join(sorted(formats - {'parquet'}))} are for Spark {maven.SPARK}.",
+            f"PySpark {version} is installed; the jars for {' and '.join(sorted(formats))} are for Spark {maven.SPARK}.",
             hint=f"pip install 'pyspark=={maven.SPARK}.*', or name jars of your own by spark.jars.packages in host.conf.",
         )
 

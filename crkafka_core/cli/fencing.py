@@ -16,25 +16,23 @@ from crkafka_core.region.lease import free
 def follow(region: Region, say: Say, *, spark: bool = True) -> list[str]:
     """Fence each table that has to follow the rewind. Names of the tables that another process has to fence.
 
-    A host calls it without `spark`: then only tables whose fence needs neither Spark nor their storage, because a storage that does
-    not answer must not hold up the host; its feeder fences tables that adopt segments.
+    A host calls it without `spark`: then nothing is fenced, because a storage that does not answer must not hold up the host; its
+    feeder fences tables that need no Spark.
     """
     unfenced = region.plane.read(lambda reader, row: epochs.unfenced(reader))
     left: list[str] = []
     session = lazy_session(region.config, say)
     for table in unfenced:
-        needs_spark = tables.fence_needs_spark(table)
-        if not (spark or tables.needs_spark(table)):
-            continue
-        if needs_spark and not spark:
-            left.append(table.name)
+        needs_spark = tables.needs_spark(table)
+        if not spark:
+            left += [table.name] if needs_spark else []
             continue
         if needs_spark and (feeder := _feeder(region, table)):
             say(f"{feeder}, which keeps the table {table.name} fresh, makes it follow the rewind")
             left.append(table.name)
             continue
-        if not tables.needs_spark(table):
-            say(f"the table {table.name} follows the rewind")
+        say(f"the table {table.name} follows the rewind")
+        if not needs_spark:
             from crkafka_core.lake import road
 
             with suppress(LeaseHeld):
@@ -42,13 +40,10 @@ def follow(region: Region, say: Say, *, spark: bool = True) -> list[str]:
             continue
         from crkafka_core.spark.tables import fence
 
-        opened = session() if needs_spark else None
-        say(f"the table {table.name} follows the rewind")
         try:
-            fence(opened, region, table.name)
+            fence(session(), region, table.name)
         except LeaseHeld:
-            if needs_spark:
-                left.append(table.name)  # the process that writes it makes it follow
+            left.append(table.name)  # the process that writes it makes it follow
     return left
 
 

@@ -79,14 +79,11 @@ def mend(config: RegionConfig, table: str = "", *, look: bool = False, say: Say 
                 return audited
             from crkafka_core.spark import tables as spark_tables
 
-            needs_spark = region.plane.read(lambda reader, row: tables.needs_spark(tables.of(reader, name)))
-            spark = session() if needs_spark else None
+            spark = session()
             say(f"the table {name}")
             result = spark_tables.look(spark, region, name)
             if not look and not result.clean:
                 spark_tables.mend(spark, region, name)
-            if not look:
-                spark_tables.sweep(region, name)
             return result
 
         return each(names, one)
@@ -154,8 +151,7 @@ def replay_command(config: RegionConfig, table: str, after: int, upto: int, as_j
 def mend_command(config: RegionConfig, table: str, look: bool, as_json: bool) -> int:
     """Compare TABLE, or each declared table, with the merged checkpoints, and repair rows that other programs added, changed or removed.
 
-    A table that cannot be repaired is reported, and the others are repaired all the same. In a Parquet table, files of failed
-    attempts are removed as well.
+    A table that cannot be repaired is reported, and the others are repaired all the same.
     """
     from crkafka_core.lake.audit import in_words
 

@@ -61,9 +61,9 @@ def _parts(path: str) -> list[str]:
     return [kind, *inside] if kind == "" else [kind, url.netloc, *inside]
 
 
-def in_catalog(format: str, path: str) -> bool:
-    """Whether a table's path is not a path but its name in a catalog of Spark: `catalog.schema.table`."""
-    return format in ("delta", "iceberg") and _IN_CATALOG.fullmatch(path) is not None
+def in_catalog(path: str) -> bool:
+    """Whether a table's path is not a path but its name in a catalog: `catalog.schema.table`."""
+    return _IN_CATALOG.fullmatch(path) is not None
 
 
 def is_local(path: str) -> bool:

@@ -373,7 +373,7 @@ class RegionConfig(LimitKeys):
         placed = tuple(
             typed_tables.anchored(t, base).model_copy(
                 update={
-                    "path": t.path if location.in_catalog(t.format, t.path) else location.absolute(t.path, base),
+                    "path": t.path if location.in_catalog(t.path) else location.absolute(t.path, base),
                     "options": _checked(t.options, base),
                 }
             )
@@ -414,7 +414,7 @@ class RegionConfig(LimitKeys):
                 "the latter goes with position: default"
             )
         places = [("storage", self.storage)] + [
-            (f"table {t.name}", t.path) for t in self.tables if not location.in_catalog(t.format, t.path)
+            (f"table {t.name}", t.path) for t in self.tables if not location.in_catalog(t.path)
         ]
         for (one, path), (other, another) in itertools.combinations(places, 2):
             if location.overlap(path, another):
@@ -433,7 +433,7 @@ class RegionConfig(LimitKeys):
                 f"members on {master} run on other machines, which cannot share a SQLite file; use control_plane: postgresql+psycopg://…"
             )
         local = [("storage", self.storage)] + [
-            (f"the table {t.name}", t.path) for t in self.tables if not location.in_catalog(t.format, t.path)
+            (f"the table {t.name}", t.path) for t in self.tables if not location.in_catalog(t.path)
         ]
         for what, path in local:
             if location.is_local(path) and not self.host.shared_disk:

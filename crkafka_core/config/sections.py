@@ -8,7 +8,17 @@ from math import inf
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, StrictInt, StrictStr, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+    field_validator,
+    model_validator,
+)
 
 from crkafka_core.config import reference, secret
 from crkafka_core.config.location import in_catalog
@@ -178,10 +188,10 @@ class TableConfig(Typing):
 
     name: StrictStr = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")
     """Letters, digits and underscores; unique in the region."""
-    format: Literal["parquet", "delta", "iceberg"] = "delta"
-    """Of its files: delta unless said, iceberg or parquet."""
+    format: Literal["delta", "iceberg"] = "delta"
+    """Of its files: delta unless said, or iceberg."""
     path: StrictStr
-    """Folder or URL; or, of a Delta or Iceberg table, its name in a catalog of the Spark session, as `main.bronze.orders`."""
+    """Folder or URL; or its name in a catalog of the Spark session, as `main.bronze.orders`."""
     options: dict[str, StrictStr] = Field(default_factory=dict)
     """Passed to the format's writer."""
     shape: StrictStr | None = Field(default=None, pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$")
@@ -190,7 +200,7 @@ class TableConfig(Typing):
     """Which of the shape's outputs comes here, if it has several: `good` unless said, or `dead`, or a name of its own."""
 
     mode: Literal["append", "upsert"] = "append"
-    """`append`: a row for each record. `upsert`: the last record of each key, of a Delta or Iceberg table with a shape or types."""
+    """`append`: a row for each record. `upsert`: the last record of each key, of a table with a shape or types."""
     keys: tuple[StrictStr, ...] | None = Field(None, min_length=1)
     """Of `mode: upsert`: the columns that make the key; of a typed table always `kafka_key`, Kafka's own."""
     partition_by: tuple[StrictStr, ...] | None = Field(None, min_length=1)
@@ -199,6 +209,16 @@ class TableConfig(Typing):
     """Of a table with a shape or types: only these of the region's topics; all of them unless said."""
     kept_fresh: StrictBool = True
     """Whoever hosts the region brings each checkpoint in at once; off: a program of yours or Dagster does."""
+
+    @field_validator("format", mode="before")
+    @classmethod
+    def _format(cls, value: Any) -> Any:
+        if value == "parquet":
+            raise ValueError(
+                'there is no Parquet table: segments are Parquet, and checkpoints(…) and format("crkafka") read them; '
+                "a table is delta or iceberg, of Parquet files too, which the host writes without Java"
+            )
+        return value
 
     @model_validator(mode="before")
     @classmethod
@@ -227,12 +247,10 @@ class TableConfig(Typing):
             if self.keys is not None:
                 raise ValueError(f"table {self.name} names keys, which are for mode: upsert")
             return
-        if self.format == "parquet" or (self.typed is None and self.shape is None):
-            raise ValueError(
-                f"table {self.name} is of mode upsert, which is for Delta and Iceberg tables with a shape or types"
-            )
+        if self.typed is None and self.shape is None:
+            raise ValueError(f"table {self.name} is of mode upsert, which is for tables with a shape or types")
         delta = self.format == "delta"
-        if (delta and in_catalog(self.format, self.path)) or self.partition_by is not None or self.output is not None:
+        if (delta and in_catalog(self.path)) or self.partition_by is not None or self.output is not None:
             raise ValueError(
                 f"table {self.name} is of mode upsert: it takes the good rows, and has no partition_by; in Delta it lies at a path, "
                 "since a rewind takes it back to an older version by its log"

@@ -86,7 +86,7 @@ def event(config: RegionConfig, permit: Permit, table: Table, rows: int, offsets
 
 def dataset(table: Table) -> tuple[str, str]:
     """Namespace and name of a table, as OpenLineage names files and stores; of one in a catalog, the catalog and the rest."""
-    if in_catalog(table.format, table.path):
+    if in_catalog(table.path):
         catalog, _, name = table.path.partition(".")
         return f"catalog://{catalog}", name
     url = urlsplit(table.path)

@@ -31,7 +31,6 @@ class Written:
 
     version: str
     rows: int
-    folder: str = ""
     bad: Mapping[int, int] = field(default_factory=dict)
     """Checkpoint → records that could not be decoded, and are not among them."""
     counts: Mapping[int, int] | None = None
@@ -112,7 +111,6 @@ def _commit(
                     permit,
                     version=written.version,
                     rows=written.rows,
-                    folder=written.folder,
                     bad=written.bad,
                     counts=written.counts,
                 )

@@ -461,7 +461,6 @@ class TableCommit(Row):
     token: str
     status: str
     """OPEN, DONE, FAILED."""
-    folder: str = ""
     version: str = ""
     rows: int = 0
     at: float = 0.0

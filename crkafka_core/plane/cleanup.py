@@ -22,9 +22,7 @@ RESETS = 10_000
 ABORTED = 1_000
 """Checkpoint numbers within which an aborted cut keeps its row, and so its note."""
 COMMITS = 1_000
-"""Commits that are kept of a table that has a log of its own, and as many after the last one that wrote to it.
-
-Parquet has none: there SQL says which attempts count."""
+"""Commits that are kept of a table, and as many after the last one that wrote to it."""
 AT_ONCE = 500
 """Superseded checkpoints that one collection deletes; the next one goes on."""
 READER_OVER = 86_400.0
@@ -59,7 +57,7 @@ def _drop_superseded(tx: Tx, region: Region) -> None:
 
 def _drop_commits(tx: Tx) -> None:
     live = tx.column(Checkpoint, "id", ("status", "=", CheckpointStatus.MERGED), order=("id",), limit=1)
-    for table in tx.select(Table, ("format", "!=", "parquet")):
+    for table in tx.select(Table):
         last = table.commits - COMMITS
         if table.shape:  # it may keep one row for each key
             last = min(last, _still_needed(tx, table, (live or [0])[0]) - 1)

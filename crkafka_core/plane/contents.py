@@ -169,7 +169,7 @@ def before_line(reader: Reader, region: Region) -> int:
 
 
 def counting(reader: Reader, region: Region, table: Table) -> dict[int, int]:
-    """Live checkpoint → number of the commit that counts for it: the last one done (Parquet reads by it)."""
+    """Live checkpoint → number of the commit that counts for it: the last one done."""
     belongs = belonging(reader, region, table)
     counts: dict[int, int] = {}
     for commit in commits(reader, table):

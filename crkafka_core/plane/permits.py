@@ -211,7 +211,6 @@ def finish_commit(
     *,
     version: str,
     rows: int,
-    folder: str = "",
     bad: Mapping[int, int] | None = None,
     counts: Mapping[int, int] | None = None,
 ) -> Table:
@@ -226,7 +225,7 @@ def finish_commit(
     ids = json.loads(commit.checkpoints_json)
     _refuse_overtaken(tx, permit.plan, table, commit, ids)
     told = json.dumps({i: counts.get(i, 0) for i in ids}) if counts else ""
-    tx.put(replace(commit, status=DONE, version=version, rows=rows, folder=folder, at=tx.now(), counts_json=told))
+    tx.put(replace(commit, status=DONE, version=version, rows=rows, at=tx.now(), counts_json=told))
     acknowledged = commit.upto if commit.kind == ADVANCE else table.acknowledged
     done = replace(table, version=version or table.version, acknowledged=acknowledged)
     tx.put(done)

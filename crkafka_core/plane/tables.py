@@ -137,7 +137,7 @@ def _layout(format: str, path: str, shape: str) -> str:
 
 def has_log(format: str, path: str) -> bool:
     """Whether the table has a log that can be written without Spark; not one by its name in a catalog, which alone knows where it is."""
-    return format in ("delta", "iceberg") and _scheme(path) in _ADOPTING and not in_catalog(format, path)
+    return format in ("delta", "iceberg") and _scheme(path) in _ADOPTING and not in_catalog(path)
 
 
 def _scheme(path: str) -> str:
@@ -190,11 +190,6 @@ def _by_program(reader: Reader, table: Table) -> bool:
 def _as_merged(written: Collection[Checkpoint], rows: int) -> bool:
     """Whether so many rows are all that were merged, before or after some of them were erased."""
     return sum(c.rows_for_tables for c in written) <= rows <= sum(c.rows for c in written)
-
-
-def fence_needs_spark(table: Table) -> bool:
-    """Whether only Spark can make the table's fence. Rows of a Parquet table need Spark all the same."""
-    return table.format != "parquet" and needs_spark(table)
 
 
 def shape(tx: Tx, name: str) -> Table:

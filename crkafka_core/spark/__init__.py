@@ -10,6 +10,5 @@
 | `commit.py`, `fencing.py`, `maintain.py` | one commit of rows; following a rewind; compaction |
 | `table_reader.py`, `audit.py` | the rows that count, and whether they are what was merged |
 | `table_format.py`, `formats.py`, `delta_table.py`, `iceberg_table.py` | what a format has to offer, and which one a table has |
-| `parquet_table.py`, `adopted.py` | tables without commits of a format: attempts in folders; segments that are adopted |
 | `shaped_write.py`, `shapes.py`, `upsert.py`, `keys.py` | tables of one shape, written together; one row for each key |
 """

@@ -13,7 +13,7 @@ from crkafka_core.model.errors import DataLoss, Refused, Stale
 from crkafka_core.model.plural import plural
 from crkafka_core.plane import tables as plane
 from crkafka_core.plane.permits import Permit
-from crkafka_core.spark import parquet_table, upsert
+from crkafka_core.spark import upsert
 from crkafka_core.spark.current import current
 from crkafka_core.spark.formats import table_of
 from crkafka_core.spark.keys import keys_of, refuse_keyed
@@ -32,9 +32,6 @@ def write(
     expected: Mapping[int, int] | None,
 ) -> Written:
     """The format's own commit of these rows. `expected`: how many of each checkpoint there have to be; None: nobody knows."""
-    if permit.table.format == "parquet":
-        assert isinstance(rows, DataFrame)
-        return parquet_table.write(region, permit, rows, expected)
     form = table_of(spark, region, permit.table)
     if keys := keys_of(region, permit.table.name):
         assert isinstance(rows, DataFrame)

@@ -48,7 +48,7 @@ class DeltaTable(TableFormat):
     @property
     def path(self) -> str:
         """Empty for a table by its name in a catalog."""
-        return "" if in_catalog("delta", self.table.path) else location.uri(self.table.path)
+        return "" if in_catalog(self.table.path) else location.uri(self.table.path)
 
     @property
     def name(self) -> str:

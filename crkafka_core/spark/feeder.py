@@ -1,4 +1,4 @@
-"""Keeps tables fresh that only Spark writes: shaped and typed ones, Parquet, Iceberg; as soon as a checkpoint is merged (SPEC K6, A7).
+"""Keeps tables fresh that only Spark writes: shaped and typed ones, and those in catalogs; as soon as a checkpoint is merged (SPEC K6, A7).
 
 One per region, by a lease, with one warm session. The tables of one shape are written together, each family in a thread of its own:
 one that hangs keeps no other back. `python -m crkafka_core.spark.feeder` is the same as a process, for hosts without Spark.

@@ -34,7 +34,7 @@ from crkafka_core.tables.stamp import Stamp, check_owner
 def fence(spark: SparkSession | None, region: Handle, name: str) -> Table:
     """Make the table follow the latest rewind; what was superseded leaves it. Does nothing when no fence is owed.
 
-    A Delta table that adopts segments and a Parquet table need no Spark for it (None).
+    A table that adopts segments needs no Spark for it (None).
     """
     if on_the_road(region, name):
         return road.fence(region, name)
@@ -45,9 +45,7 @@ def fence(spark: SparkSession | None, region: Handle, name: str) -> Table:
     return writing.fence(
         region,
         name,
-        lambda permit, hold: Fenced(
-            _fence(session_for(spark, name), region, permit) if plane.fence_needs_spark(permit.table) else ""
-        ),
+        lambda permit, hold: Fenced(_fence(session_for(spark, name), region, permit)),
     )
 
 

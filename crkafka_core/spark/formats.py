@@ -27,7 +27,7 @@ def table_of(spark: SparkSession, region: Handle, table: Table) -> TableFormat:
         case "iceberg":
             options = region.config.resolve().storage_options if reached(region, table) else None
             return IcebergTable(*given, storage_options=options)
-    raise ConfigError(f"Table {table.name} is {table.format}: it is read and written by attempt, not as a whole.")
+    raise ConfigError(f"Table {table.name} is {table.format}: nothing writes that.")
 
 
 def takes_files(spark: SparkSession, region: Handle, table: Table, columns: StructType, upto: int) -> bool:

@@ -12,7 +12,6 @@ from crkafka_core.lake.compact import Maintained
 from crkafka_core.lake.handle import Handle
 from crkafka_core.model.rows import Table
 from crkafka_core.plane import tables as plane
-from crkafka_core.spark import parquet_table
 from crkafka_core.spark.current import current
 from crkafka_core.spark.formats import session_for, table_of
 
@@ -20,19 +19,17 @@ from crkafka_core.spark.formats import session_for, table_of
 def needs_spark(region: Handle, name: str) -> bool:
     """Whether its compaction is Spark's; one that has no rows yet needs none."""
     table = region.plane.read(lambda reader, row: plane.of(reader, name))
-    return bool(table.version) and plane.fence_needs_spark(table)
+    return bool(table.version) and plane.needs_spark(table)
 
 
 def maintain(spark: SparkSession | None, region: Handle, name: str) -> Maintained:
     """The format's own compaction, and the deletion of what no version within its retention needs; no row changes.
 
-    A Delta table that adopts segments and a Parquet table need no Spark for it (None).
+    A table that adopts segments needs no Spark for it (None).
     """
     table = region.plane.read(lambda reader, row: plane.of(reader, name))
     if not plane.needs_spark(table):
         return compact.maintain(region, name)
-    if table.format == "parquet":
-        return Maintained(name, deleted=len(parquet_table.sweep(region, name)))
     writing.refuse_copy(region, deletes=True)
     if not table.version:
         return Maintained(name)
@@ -48,4 +45,4 @@ def _others_may_commit(table: Table) -> bool:
     """Elsewhere the later of two drivers' commits may replace the other, whose rows are gone: on a local folder, too, Delta's and
     Iceberg's own writers look, write beside, and rename over what came meanwhile.
     """
-    return table.format == "iceberg" if in_catalog(table.format, table.path) else table.path.startswith("hdfs:")
+    return table.format == "iceberg" if in_catalog(table.path) else table.path.startswith("hdfs:")

@@ -11,7 +11,7 @@ from crkafka_core.lake.view import visible
 from crkafka_core.model.rows import Table
 from crkafka_core.plane import tables as plane
 from crkafka_core.plane.table_versions import state_at
-from crkafka_core.spark import iceberg_catalog, location, parquet_table
+from crkafka_core.spark import iceberg_catalog, location
 from crkafka_core.spark.formats import table_of
 from crkafka_core.spark.keys import keys_of
 from crkafka_core.spark.schema import CHECKPOINT, no_records
@@ -25,8 +25,6 @@ def read_table(spark: SparkSession, region: Handle, name: str) -> DataFrame:
         location.refuse_tolerant(spark)
     if table.layout == plane.FILES:
         return _raw(spark, region, table)
-    if table.format == "parquet":
-        return parquet_table.read(spark, region, table)
     form = table_of(spark, region, table)
     if keys_of(region, name):
         return _kept_by_keys(spark, region, form, table)

@@ -30,7 +30,6 @@ from crkafka_core.spark.formats import log_if_reached, session_for
 from crkafka_core.spark.keys import keys_of
 from crkafka_core.spark.maintain import maintain
 from crkafka_core.spark.names import CHECKPOINT
-from crkafka_core.spark.parquet_table import sweep
 from crkafka_core.spark.table_reader import read_table
 from crkafka_core.tables.delta_upsert import undo
 
@@ -154,5 +153,4 @@ __all__ = [
     "mend",
     "read_table",
     "rewrite",
-    "sweep",
 ]

@@ -5,7 +5,6 @@ Read from the tables' own files, without Spark. Of what writes and mends tables 
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,8 +31,6 @@ from crkafka_core.tables.stamp import LogEntry, app_of
 from crkafka_core.verify.iceberg_files import IcebergFiles, OnlySpark, Unreadable
 from crkafka_core.verify.steady import Snapshot, State, families, steady
 from crkafka_core.verify.verdict import Findings
-
-_ATTEMPT = re.compile(rf"crkafka_commit=(?P<number>\d+)/{CHECKPOINT}=(?P<checkpoint>\d+)/[^/]+\.parquet")
 
 
 def look(region: Handle, found: Findings) -> tuple[str, ...]:
@@ -147,23 +144,12 @@ class Tables:
 
     def files(self, table: Table) -> Iterator[File]:
         """Those that count."""
-        if table.name not in self.snapshots:
-            yield from self._attempts(table)
-            return
         snapshot = self.snapshots[table.name]
         for file in snapshot.files() if snapshot is not None else ():
             inside = file.partition_values.get(CHECKPOINT)
             one = int(inside) if inside is not None else None
             first = file.lowest.get(CHECKPOINT) if one is None else one
             yield File(table, file.path, first, one, file.kept)
-
-    def _attempts(self, table: Table) -> Iterator[File]:
-        counting = self.state.counting[table.name]
-        for number in sorted(set(counting.values())):
-            for stored in self.storages[table.name].list(f"crkafka_commit={number}"):
-                told = _ATTEMPT.fullmatch(stored.path)
-                if told is not None and counting.get(c := int(told["checkpoint"])) == number:
-                    yield File(table, stored.path, c, c)
 
     def batches(self, file: File, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """These columns of a file, without rows that are marked as deleted beside it."""
@@ -212,7 +198,7 @@ def compare(there: Tables) -> None:
 
 def _compare_history(there: Tables, table: Table) -> None:
     snapshot = there.snapshots.get(table.name)
-    if table.name not in there.snapshots or not table.version:
+    if not table.version:
         return
     if snapshot is None or not snapshot.reaches(table.version):
         is_ = "is not there" if snapshot is None else f"is at version {snapshot.version or 'none'}"

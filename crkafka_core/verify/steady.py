@@ -113,7 +113,7 @@ def steady(region: Handle, family: Sequence[str], found: Findings) -> tuple[Stat
     end, ask = time.monotonic() + PATIENCE, partial(_state, family=family)
     while True:
         before = region.plane.read(ask)
-        if unread := [t for t in before.family if t.format != "parquet" and in_catalog(t.format, t.path)]:
+        if unread := [t for t in before.family if in_catalog(t.path)]:
             found.note(
                 f"{before.words}: only Spark knows where {unread[0].path} of its catalog is; `crkafka tables mend --look` reads it"
             )
@@ -148,7 +148,7 @@ def steady(region: Handle, family: Sequence[str], found: Findings) -> tuple[Stat
 def _snapshots(region: Handle, state: State, found: Findings) -> dict[str, Snapshot | None] | None:
     """By table; None, with a note or a finding, where one cannot be read."""
     try:
-        return {t.name: _snapshot(region, t) for t in state.family if t.format != "parquet"}
+        return {t.name: _snapshot(region, t) for t in state.family}
     except ConfigError as error:
         found.note(f"{state.words}: could not be compared: {error.message}")
     except OnlySpark as only:

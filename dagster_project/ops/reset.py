@@ -121,7 +121,7 @@ def rewind(context: dg.OpExecutionContext, region: RegionResource, spark: SparkS
         if owed:
             from crkafka_core.spark.tables import fence_all
 
-            session = spark.session() if any(plane_tables.fence_needs_spark(t) for t in owed) else None
+            session = spark.session() if any(plane_tables.needs_spark(t) for t in owed) else None
             fence_all(session, region.handle)
     return dg.Output(
         None, metadata={"partitions_removed": len(removed), "tables": ", ".join(t.name for t in owed) or "none"}

@@ -23,7 +23,7 @@ class CheckCursor(Cursor):
 
 
 def sensor(setup: SensorSetup, job: UnresolvedJob, *, shared: bool) -> dg.SensorDefinition:
-    """`shared`: tables of a format into which others can write."""
+    """`shared`: there are tables, into which others can write."""
     every = setup.options.check
 
     @dg.sensor(

@@ -99,7 +99,7 @@ def test_check_asks_the_registry_for_the_subjects_of_typed_tables(
     """All was right, and the table stood still: its subject was misspelt, or no registry was there."""
     monkeypatch.setattr("crkafka_core.cli.checks._PATIENCE", 0.1)
     there = FakeRegistry()
-    table = "tables: [{name: typed, format: parquet, path: typed, typed: {avro: registry}}]"
+    table = "tables: [{name: typed, path: typed, typed: {avro: registry}}]"
     region_file.write_text(f"{YAML}registry: {{url: '{there.url}'}}\n{table}\n")
     path = "/subjects/orders-value/versions/latest"
     for code in (40401, 40403):
@@ -113,17 +113,17 @@ def test_check_asks_the_registry_for_the_subjects_of_typed_tables(
 
 def test_check_finds_a_table_whose_folder_is_gone(crkafka: Crkafka, region_file: Path, plane: ControlPlane) -> None:
     def declared(tx: Tx) -> None:
-        tx.put(Table("orders", "bronze", "parquet", str(region_file.parent / "bronze"), acknowledged=2, version="1"))
+        tx.put(Table("orders", "bronze", "delta", str(region_file.parent / "bronze"), acknowledged=2, version="1"))
         tx.put(
             Table("orders", "named", "iceberg", "lake.shop.orders", acknowledged=2, version="1")
         )  # in a catalog: no folder
         tx.put(
-            Table("orders", "begun", "parquet", str(region_file.parent / "begun"), acknowledged=2)
+            Table("orders", "begun", "delta", str(region_file.parent / "begun"), acknowledged=2)
         )  # nothing is in it yet
 
     plane.do(declared)
     assert "Table bronze has rows up to checkpoint 2, and what its folder" in findings(crkafka)["tables"]
-    (region_file.parent / "bronze").mkdir()
+    (region_file.parent / "bronze" / "_delta_log").mkdir(parents=True)
     assert "tables" not in findings(crkafka)
 
 
@@ -199,13 +199,13 @@ def test_check_goes_on_after_what_this_user_may_not_look_at(
 
     plane.do(
         lambda tx: tx.put(
-            Table("orders", "bronze", "parquet", str(region_file.parent / "t"), acknowledged=2, version="1")
+            Table("orders", "bronze", "delta", str(region_file.parent / "t"), acknowledged=2, version="1")
         )
     )
     monkeypatch.setattr("crkafka_core.cli.checks.Path.is_dir", forbidden)
     answer = crkafka("check")
     assert answer.code == 3 and "WRONG  tables: " in answer.out, answer
-    assert "/t cannot be used: Permission denied. May this user read and write it" in answer.out
+    assert "/t/_delta_log cannot be used: Permission denied. May this user read and write it" in answer.out
     assert "\nok     host: " in answer.out, "what comes after is looked at all the same"
 
 
@@ -218,7 +218,7 @@ def test_check_and_scale_count_the_task_slots_of_a_region_that_was_scaled(
     crkafka: Crkafka, region_file: Path, plane: ControlPlane
 ) -> None:
     """Members took all of them without a word, and tables stood still."""
-    region_file.write_text(YAML + 'host: {spark: "local[4]"}\ntables: [{name: bronze, format: parquet, path: t}]\n')
+    region_file.write_text(YAML + 'host: {spark: "local[4]"}\ntables: [{name: bronze, path: lake.shop.t}]\n')
     refused = crkafka("scale", "5")
     assert refused.code == 2, refused
     assert "5 members need 5 task slots, and local[4] has 4. Write local[6]: one more, for tables." in refused.err

@@ -49,7 +49,7 @@ def test_a_verb_that_needs_java_ends_with_that_sentence(
     java.find_java.cache_clear()
     monkeypatch.setattr(java, "_candidates", lambda: iter(()))
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    plane.do(lambda tx: tx.put(Table("orders", "t", "parquet", str(region_file.parent / "t"))))
+    plane.do(lambda tx: tx.put(Table("orders", "t", "delta", str(region_file.parent / "t"))))
     began = time.monotonic()
     answer = crkafka(*verb)
     java.find_java.cache_clear()

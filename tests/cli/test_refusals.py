@@ -67,7 +67,7 @@ def test_what_is_not_there_is_refused_before_anything_starts(
     crkafka: Crkafka, plane: ControlPlane, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], said: str
 ) -> None:
     monkeypatch.setattr("crkafka_core.spark.session.open_session", _no_session)
-    plane.do(lambda tx: tx.put(Table("orders", "bronze", "parquet", "bronze", acknowledged=2)))
+    plane.do(lambda tx: tx.put(Table("orders", "bronze", "delta", "lake.shop.bronze", acknowledged=2)))
     answer = crkafka(*arguments)
     assert (answer.code, said in answer.err, "--yes" in answer.err) == (1, True, False), answer.err
 

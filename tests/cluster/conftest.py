@@ -86,7 +86,7 @@ def on(master: str, kafka: KafkaCluster, folder: Path, **keys: Any) -> SparkScen
             **keys.pop("conf", {}),
         }
     )
-    bronze = {"name": "bronze", "format": "parquet", "path": str(folder / "bronze")}
+    bronze = {"name": "bronze", "format": "delta", "path": str(folder / "bronze")}
     host = {"spark": master, **({"conf": conf} if conf else {})}
     return SparkScenario(kafka, folder, host=host, **{"session": 20.0, "tables": [bronze], **keys})
 

@@ -30,7 +30,6 @@ def test_region_whose_control_plane_is_postgresql_and_whose_storage_is_s3(
     for name in SECRETS:  # this process knows them, and the executors by its settings
         monkeypatch.setenv(f"LAKE_{name}", s3_options[name])
     references = {name: f"${{env:LAKE_{name}}}" for name in SECRETS}
-    formats = ("parquet", "delta")
     with on(
         cluster.master,
         kafka,
@@ -40,15 +39,14 @@ def test_region_whose_control_plane_is_postgresql_and_whose_storage_is_s3(
         url=postgres_url,
         storage=f"s3://{bucket}/segments",
         storage_options={**s3_options, **references},
-        tables=[{"name": f, "format": f, "path": f"s3://{bucket}/tables/{f}"} for f in formats],
+        tables=[{"name": "delta", "path": f"s3://{bucket}/tables/delta"}],
         conf={
             "spark.jars": ",".join(map(str, [*DELTA.jars(), *S3A.jars()])),
             **{f"spark.executorEnv.LAKE_{n}": r for n, r in references.items()},
         },
     ) as s:
         first = s.until(lambda: (cut := s.cut_soon()).rows and cut, "a cut with rows")
-        for name in formats:
-            tables.advance(s.spark, s.region, name)
+        tables.advance(s.spark, s.region, "delta")
         second = s.until(lambda: (cut := s.cut_soon()).rows and cut, "another cut with rows")
         assert frames.checkpoints(s.spark, s.region, ids=[second.id]).count() == second.rows
         s.region.reset(first.id, wait=True)  # the host makes the fences
@@ -59,15 +57,12 @@ def test_region_whose_control_plane_is_postgresql_and_whose_storage_is_s3(
         options = {"region": s.config.region, "controlPlane": postgres_url, "storage": s.config.storage}
         options |= {f"storage.{key}": value for key, value in s.config.storage_options.items()}
         assert s.spark.read.format("crkafka").options(**options).load().count() == verdict.rows
-        for name in formats:
-            tables.advance(s.spark, s.region, name)
-            landed = tables.read_table(s.spark, s.region, name)
-            assert landed.select("topic", "partition", "offset").distinct().count() == landed.count() == verdict.rows
-            assert tables.look(s.spark, s.region, name).clean
-        tables.rewrite(s.spark, s.region, "parquet", [first.id])
-        tables.rewrite(s.spark, s.region, "parquet", [first.id])
-        assert tables.sweep(s.region, "parquet") != []
-        assert tables.look(s.spark, s.region, "parquet").clean
+        tables.advance(s.spark, s.region, "delta")
+        landed = tables.read_table(s.spark, s.region, "delta")
+        assert landed.select("topic", "partition", "offset").distinct().count() == landed.count() == verdict.rows
+        assert tables.look(s.spark, s.region, "delta").clean
+        tables.rewrite(s.spark, s.region, "delta", [first.id])
+        assert tables.look(s.spark, s.region, "delta").clean
         s.region.stop()
         assert s.host.join(30)
         shown = str(s.region.plane.read(lambda _, row: row)) + str(s.region.config)

@@ -83,7 +83,6 @@ def test_urls_and_absolute_paths_are_left_alone(url: str, tmp_path: Path) -> Non
         ("iceberg", "tables/a.b.c", False),
         ("delta", "lake.shop.orders", True),
         ("delta", "tables/a.b.c", False),
-        ("parquet", "a.b.c", False),
     ],
 )
 def test_a_name_in_a_catalog_is_no_path(format: str, path: str, stays: bool, tmp_path: Path) -> None:
@@ -310,12 +309,9 @@ def test_K6_tables_of_one_shape_take_its_outputs() -> None:
         ({"mode": "merge"}, "must be one of append, upsert"),
         (
             {"mode": "upsert", "keys": ["id"], "shape": None},
-            "upsert, which is for Delta and Iceberg tables with a shape or types",
+            "upsert, which is for tables with a shape or types",
         ),
-        (
-            {"mode": "upsert", "keys": ["id"], "format": "parquet"},
-            "upsert, which is for Delta and Iceberg tables with a shape or types",
-        ),
+        ({"format": "parquet"}, "there is no Parquet table: segments are Parquet"),
         (
             {"mode": "upsert", "keys": ["id"], "path": "main.bronze.a"},
             "in Delta it lies at a path",

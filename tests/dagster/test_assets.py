@@ -30,7 +30,7 @@ from dagster_project.sensors.tables import RANGE_END, RANGE_START
 from tests.dagster.conftest import LandedSeat
 
 pytestmark = pytest.mark.dagster
-BRONZE: list[Any] = [[{"name": "bronze", "format": "parquet", "path": "tables/bronze"}]]
+BRONZE: list[Any] = [[{"name": "bronze", "format": "delta", "path": "tables/bronze"}]]
 
 
 def materialize(seat: LandedSeat, asset: dg.AssetKey, first: int, last: int, **more: Any) -> dg.ExecuteInProcessResult:

@@ -11,7 +11,7 @@ from tests.dagster.conftest import LandedSeat
 
 pytestmark = pytest.mark.dagster
 
-BRONZE = [[{"name": "bronze", "format": "parquet", "path": "tables/bronze"}]]
+BRONZE = [[{"name": "bronze", "format": "delta", "path": "lake.shop.bronze"}]]
 
 
 def before(cursor: str | None, seconds: float) -> str:
@@ -20,7 +20,6 @@ def before(cursor: str | None, seconds: float) -> str:
     return str(dataclasses.replace(asked, at=asked.at - seconds))
 
 
-@pytest.mark.parametrize("tables", BRONZE)
 def test_checks_of_the_data_run_by_themselves_when_there_is_something_new(landed: LandedSeat) -> None:
     assert landed.tick("check").skip_message == "there is no checkpoint yet"
     landed.landing.land(1)
@@ -49,7 +48,7 @@ def test_the_first_check_of_the_data_does_not_come_while_the_region_only_starts(
     assert not landed.tick("check", cursor=str(another)).run_requests
 
 
-@pytest.mark.parametrize("tables", [[{"name": "bronze", "format": "delta", "path": "tables/bronze"}]])
+@pytest.mark.parametrize("tables", BRONZE)
 def test_a_table_that_others_can_write_is_looked_at_daily_also_when_nothing_is_new(landed: LandedSeat) -> None:
     landed.landing.land(1)
     seen = landed.tick("check").cursor

@@ -64,7 +64,8 @@ def names(defs: dg.Definitions) -> set[str]:
 
 def test_regions_stand_side_by_side() -> None:
     defs = load(
-        attributes("orders"), attributes("web-shop.eu", tables=[{"name": "bronze", "format": "parquet", "path": "t"}])
+        attributes("orders"),
+        attributes("web-shop.eu", tables=[{"name": "bronze", "format": "delta", "path": "lake.shop.t"}]),
     )
     dg.Definitions.validate_loadable(defs)
     there = names(defs)
@@ -115,11 +116,11 @@ def test_regions_whose_resources_would_have_one_name_are_refused_with_a_sentence
 @pytest.mark.parametrize("name", ["records", "group", "topics"])
 def test_a_table_called_as_an_asset_of_the_region_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=f"a table cannot be called {name} in Dagster"):
-        consistent_region(attributes(tables=[{"name": name, "format": "parquet", "path": "t"}]))
+        consistent_region(attributes(tables=[{"name": name, "format": "delta", "path": "lake.shop.t"}]))
 
 
 def test_keys_group_tags_and_owners_are_as_told() -> None:
-    bronze = [{"name": "bronze", "format": "parquet", "path": "t"}]
+    bronze = [{"name": "bronze", "format": "delta", "path": "lake.shop.t"}]
     options = {"key_prefix": ["eu"], "group_name": "sales", "tags": {"domain": "sales"}, "owners": ["team:sales"]}
     defs = load(attributes(tables=bronze, dagster=options))
     specs = {s.key.to_user_string(): s for s in defs.resolve_all_asset_specs()}
@@ -255,7 +256,7 @@ def test_regions_that_read_one_topic_show_it_as_one_asset() -> None:
 
 def test_single_assets_are_called_and_described_as_told() -> None:
     """As dagster-dbt's translation: key, group, owners, tags, description and metadata, asset by asset."""
-    tables = [{"name": "bronze", "format": "parquet", "path": "t"}]
+    tables = [{"name": "bronze", "format": "delta", "path": "lake.shop.t"}]
     bronze = {
         "key": ["lake", "orders"],
         "group_name": "silver",
@@ -291,14 +292,14 @@ def test_single_assets_are_called_and_described_as_told() -> None:
     ],
 )
 def test_an_asset_that_is_not_there_or_whose_key_is_fixed_is_refused(assets: dict[str, Any], said: str) -> None:
-    tables = [{"name": name, "format": "parquet", "path": name} for name in ("silver", "gold")]
+    tables = [{"name": name, "format": "delta", "path": f"lake.shop.{name}"} for name in ("silver", "gold")]
     with pytest.raises(ConfigError, match=said):
         consistent_region(attributes(tables=tables), assets=assets)
 
 
 def test_every_job_op_sensor_schedule_asset_check_and_field_says_what_it_is() -> None:
     """A stranger reads them in the launchpad, on the pages, and in `dg docs`."""
-    defs = consistent_region(attributes(tables=[{"name": "bronze", "format": "parquet", "path": "t"}]))
+    defs = consistent_region(attributes(tables=[{"name": "bronze", "format": "delta", "path": "lake.shop.t"}]))
     repository = defs.get_repository_def()
     silent = [j.name for j in repository.get_all_jobs() if not j.description and not j.name.startswith("__")]
     silent += [s.name for s in (*repository.sensor_defs, *repository.schedule_defs) if not s.description]
@@ -340,7 +341,7 @@ def checks_of(defs: dg.Definitions) -> list[dg.AssetCheckSpec]:
 
 def test_schedules_are_as_told_and_a_quiet_table_is_not_stale() -> None:
     """SPEC A4, T1, V3: retire daily and on; the bounded run hourly and off; a table is late by what waits for it, not by the clock."""
-    bronze = {"tables": [{"name": "bronze", "format": "parquet", "path": "t"}]}
+    bronze = {"tables": [{"name": "bronze", "format": "delta", "path": "lake.shop.t"}]}
     for options, hour in (({}, "0 * * * *"), ({"consume": "5 4 * * *"}, "5 4 * * *")):
         defs = consistent_region(attributes(**bronze), **options)
         spec = next(s for s in defs.resolve_all_asset_specs() if s.key == dg.AssetKey(["orders", "bronze"]))
@@ -388,7 +389,9 @@ def test_the_instances_retries_and_its_longest_run_leave_hosts_and_alarms_alone(
     ],
 )
 def test_a_launchpad_begins_with_what_can_be_launched(job: str, config: dict[str, Any]) -> None:
-    defs = consistent_region(attributes(members=3, tables=[{"name": "bronze", "format": "parquet", "path": "t"}]))
+    defs = consistent_region(
+        attributes(members=3, tables=[{"name": "bronze", "format": "delta", "path": "lake.shop.t"}])
+    )
     made = defs.resolve_job_def(f"orders_{job}")
     assert made.run_config == {"ops": {op: {"config": keys} for op, keys in config.items()}}
     assert dg.validate_run_config(made, made.run_config)
@@ -426,7 +429,7 @@ def test_a_password_that_a_template_has_resolved_is_refused(monkeypatch: pytest.
 
 
 def test_sensors_keep_the_pace_that_is_said_and_the_trigger_its_own() -> None:
-    bronze = {"tables": [{"name": "bronze", "format": "parquet", "path": "t"}]}
+    bronze = {"tables": [{"name": "bronze", "format": "delta", "path": "lake.shop.t"}]}
     for options, every in (({}, {1, 5, 30}), ({"pace": 60}, {1, 60, 30})):
         found = {
             s.name: s.minimum_interval_seconds for s in consistent_region(attributes(**bronze), **options).sensors or ()

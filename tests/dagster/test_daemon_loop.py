@@ -32,7 +32,7 @@ STOCK = {
     "sensors": {"use_threads": False},
     "run_coordinator": {"module": "dagster.core.run_coordinator", "class": "QueuedRunCoordinator"},
 }
-BRONZE = [[{"name": "bronze", "format": "parquet", "path": "tables/bronze"}]]
+BRONZE = [[{"name": "bronze", "format": "delta", "path": "lake.shop.bronze"}]]
 
 
 def loop(seat: LandedSeat, folder: Path) -> Callable[[], None]:

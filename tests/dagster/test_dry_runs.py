@@ -15,7 +15,7 @@ from tests.dagster.conftest import LandedSeat
 
 pytestmark = pytest.mark.dagster
 
-BRONZE: list[Any] = [[{"name": "bronze", "format": "parquet", "path": "tables/bronze"}]]
+BRONZE: list[Any] = [[{"name": "bronze", "format": "delta", "path": "lake.shop.bronze"}]]
 
 
 def retain(seat: LandedSeat, checkpoints: int) -> None:

@@ -18,8 +18,8 @@ pytestmark = pytest.mark.dagster
 @pytest.fixture
 def tables(tmp_path: Path) -> list[dict[str, Any]]:
     return [
-        {"name": name, "format": format, "path": str(tmp_path / name)}
-        for name, format in (("raw", "delta"), ("plain", "parquet"))
+        {"name": "raw", "format": "delta", "path": str(tmp_path / "raw")},
+        {"name": "plain", "format": "delta", "path": "lake.shop.plain"},
     ]
 
 

@@ -95,9 +95,9 @@ def test_skipped_records_are_a_gap_and_the_partition_goes_on_behind_them(
     seat.region.await_running(timeout=20)
 
 
-@pytest.mark.parametrize("tables", [[{"name": "bronze", "format": "parquet", "path": "tables/bronze"}]])
+@pytest.mark.parametrize("tables", [[{"name": "bronze", "format": "delta", "path": "lake.shop.bronze"}]])
 def test_a_table_is_undeclared_once_the_configuration_has_it_no_more(landed: LandedSeat) -> None:
-    landed.region.plane.do(lambda tx: plane_tables.declare(tx, "old", "parquet", "tables/old"))
+    landed.region.plane.do(lambda tx: plane_tables.declare(tx, "old", "delta", "lake.shop.old"))
     assert "Take it out there first" in refusal(landed, "undeclare_table", {"undeclare": {"table": "bronze"}})
     assert landed.run("undeclare_table", {"undeclare": {"table": "old"}}).success
     assert [t.name for t in landed.region.plane.read(lambda r, _: r.select(Table))] == ["bronze"]

@@ -21,7 +21,7 @@ from tests.dagster.conftest import LandedSeat
 
 pytestmark = pytest.mark.dagster
 
-BRONZE = [[{"name": "bronze", "format": "parquet", "path": "tables/bronze"}]]
+BRONZE = [[{"name": "bronze", "format": "delta", "path": "lake.shop.bronze"}]]
 
 
 def of_tables(tick: Any) -> list[dg.AssetMaterialization]:

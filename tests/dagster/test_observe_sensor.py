@@ -18,7 +18,7 @@ from tests.rigs.hand_member import HandMember
 
 pytestmark = pytest.mark.dagster
 
-BRONZE = [[{"name": "bronze", "format": "parquet", "path": "tables/bronze"}]]
+BRONZE = [[{"name": "bronze", "format": "delta", "path": "lake.shop.bronze"}]]
 
 
 def test_the_group_is_observed_when_something_changed(seat: Seat, member: HandMember) -> None:

@@ -75,7 +75,7 @@ def test_the_runs_of_a_region_of_this_name_with_a_prefix_are_left_alone(landed: 
     assert {newest, theirs, later} <= kept and old not in kept
 
 
-@pytest.mark.parametrize("tables", [[{"name": "bronze", "format": "parquet", "path": "tables/bronze"}]])
+@pytest.mark.parametrize("tables", [[{"name": "bronze", "format": "delta", "path": "lake.shop.bronze"}]])
 @pytest.mark.parametrize("keys", [{"ui_history": 2}])
 def test_a_run_that_wrote_a_table_stays_while_one_of_its_partitions_is_there(landed: LandedSeat) -> None:
     job = landed.defs.resolve_job_def("orders_write_tables")

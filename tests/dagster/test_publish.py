@@ -244,7 +244,7 @@ def test_with_twenty_thousand_partitions_a_tick_reads_only_what_is_new(landed: L
     assert min(tick(whole.cursor)[2] for _ in range(3)) < 0.03
 
 
-@pytest.mark.parametrize("tables", [[{"name": "bronze", "format": "parquet", "path": "tables/bronze"}]])
+@pytest.mark.parametrize("tables", [[{"name": "bronze", "format": "delta", "path": "lake.shop.bronze"}]])
 def test_with_twenty_thousand_partitions_a_tick_that_publishes_for_a_table_compares_nothing(
     landed: LandedSeat, monkeypatch: pytest.MonkeyPatch
 ) -> None:

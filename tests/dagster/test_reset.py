@@ -18,7 +18,7 @@ from tests.rigs.hand_member import HandMember
 
 pytestmark = pytest.mark.dagster
 
-BRONZE: list[dict[str, Any]] = [{"tables": [{"name": "bronze", "format": "parquet", "path": "tables/bronze"}]}]
+BRONZE: list[dict[str, Any]] = [{"tables": [{"name": "bronze", "format": "delta", "path": "tables/bronze"}]}]
 
 
 @pytest.fixture(autouse=True)

@@ -25,7 +25,7 @@ from tests.dagster.conftest import LandedSeat, Seat
 
 pytestmark = pytest.mark.dagster
 
-BRONZE = [[{"name": "bronze", "format": "parquet", "path": "tables/bronze"}]]
+BRONZE = [[{"name": "bronze", "format": "delta", "path": "lake.shop.bronze"}]]
 
 
 def test_an_attempt_counts_on_while_something_stays_due() -> None:

@@ -14,13 +14,12 @@ from crkafka_core import still
 from crkafka_core.region import region as region_room
 from crkafka_core.spark import tables
 from dagster_project import resources
-from dagster_project.ops import reset
 from tests.dagster.conftest import LandedSeat, Seat
 from tests.plane.bronze import allowed
 
 pytestmark = pytest.mark.dagster
 
-BRONZE: list[Any] = [[{"name": "bronze", "format": "parquet", "path": "tables/bronze"}]]
+BRONZE: list[Any] = [[{"name": "bronze", "format": "delta", "path": "lake.shop.bronze"}]]
 STARTS = {
     "Spark starts; jars that are not here yet are fetched first",
     "Spark is still starting, for N s now",
@@ -68,7 +67,6 @@ def test_a_replay_tells_that_spark_starts(landed: LandedSeat, slow_spark: None) 
 def test_a_rewind_tells_that_spark_starts(
     landed: LandedSeat, slow_spark: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reset.plane_tables, "fence_needs_spark", lambda _: True)
     monkeypatch.setattr(region_room.Region, "await_running", lambda self, *_, **__: self.plane.read(lambda _, row: row))
     landed.landing.land(10)
     landed.landing.land(10)

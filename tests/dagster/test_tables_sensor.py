@@ -29,14 +29,14 @@ from tests.dagster.conftest import LandedSeat, Seat
 
 pytestmark = pytest.mark.dagster
 
-BRONZE = [[{"name": "bronze", "format": "parquet", "path": "tables/bronze"}]]
+BRONZE = [[{"name": "bronze", "format": "delta", "path": "lake.shop.bronze"}]]
 
 
 @pytest.mark.parametrize("tables", BRONZE)
 def test_a_table_that_the_configuration_has_got_meanwhile_is_declared_by_its_sensor(landed: LandedSeat) -> None:
     landed.landing.land(1)
     more = json.loads(landed.config.to_json())
-    more["tables"].append({"name": "silver", "format": "parquet", "path": "tables/silver"})
+    more["tables"].append({"name": "silver", "format": "delta", "path": "lake.shop.silver"})
     config = RegionConfig.from_json(json.dumps(more))
     other = Seat(config, consistent_region(config), landed.instance, landed.region)
     assert (

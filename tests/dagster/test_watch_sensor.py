@@ -22,7 +22,7 @@ from tests.rigs.hand_member import HandMember
 
 pytestmark = pytest.mark.dagster
 
-BRONZE = [[{"name": "bronze", "format": "parquet", "path": "tables/bronze"}]]
+BRONZE = [[{"name": "bronze", "format": "delta", "path": "lake.shop.bronze"}]]
 
 
 @pytest.mark.parametrize(

@@ -243,7 +243,9 @@ def test_56_new_region_on_an_old_group_is_refused_unless_it_adopts(scenario: Mak
     or, where a declared table was behind, at what the table had: the segments of the rest are named by nobody any more.
     """
     s = scenario(
-        rate=0, partitions=2, tables=[{"name": "bronze", "format": "parquet", "path": "bronze"}] if table else []
+        rate=0,
+        partitions=2,
+        tables=[{"name": "bronze", "format": "delta", "path": "lake.shop.bronze"}] if table else [],
     )
     topic = s.topics[0]
     s.generator.send(topic, 400, partitions=2)
@@ -279,7 +281,7 @@ def test_56_new_region_on_an_old_group_is_refused_unless_it_adopts(scenario: Mak
 @pytest.mark.parametrize("held", [True, pytest.param(False, marks=pytest.mark.soak)])
 def test_60_restored_backup_is_noticed_and_rewound_if_kafka_holds_what_was_lost(scenario: Make, held: bool) -> None:
     """SPEC G10, X4; fault 60: stopped before anything is written, with the choice named; nothing of a table is removed that is gone."""
-    s = scenario(rate=0, partitions=2, tables=[{"name": "bronze", "format": "parquet", "path": "bronze"}])
+    s = scenario(rate=0, partitions=2, tables=[{"name": "bronze", "format": "delta", "path": "lake.shop.bronze"}])
     file = Path(s.url.removeprefix("sqlite:///") or s.config.resolved_control_plane().removeprefix("sqlite:///"))
     s.generator.send(s.topics[0], 400, partitions=2)
     s.until(lambda: s.submitted() >= 400, "all is submitted")

@@ -232,5 +232,5 @@ def clock() -> Clock:
 def landing(tmp_path: Path, clock: Clock) -> Landing:
     """A region of two partitions with one table, into which a test lands checkpoints."""
     made = Landing(MemoryStore(clock), tmp_path, partitions=2)
-    made.region.plane.do(lambda tx: tables.declare(tx, "bronze", "parquet", "/t/bronze"))
+    made.region.plane.do(lambda tx: tables.declare(tx, "bronze", "delta", "lake.shop.bronze"))
     return made

@@ -64,7 +64,7 @@ def test_s2_what_every_table_has_acknowledged_is_known_per_partition(landing: La
     assert landed(landing)[tp] == 30
     finish(landing, allowed(landing))
     assert landed(landing) == {}, "at the head"
-    landing.region.plane.do(lambda tx: tables.declare(tx, "late", "parquet", "/t/late"))
+    landing.region.plane.do(lambda tx: tables.declare(tx, "late", "delta", "lake.shop.late"))
     assert landed(landing)[tp] == 0, "the slowest of them counts"
     landing.region.plane.do(lambda tx: tables.undeclare(tx, "late"))
     assert landed(landing) == {}

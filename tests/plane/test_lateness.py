@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def landing(tmp_path: Path, clock: Clock) -> Landing:
-    table = {"name": "bronze", "format": "parquet", "path": str(tmp_path / "bronze")}
+    table = {"name": "bronze", "format": "delta", "path": "lake.shop.bronze"}
     return Landing(MemoryStore(clock=clock), tmp_path, partitions=1, tables=[table])
 
 

@@ -120,7 +120,7 @@ def test_nobody_waits_for_who_wrote_a_table_that_is_undeclared(landing: Landing)
     landing.land(10)
     before = allowed(landing)
     landing.region.plane.do(lambda tx: tables.undeclare(tx, "bronze"))
-    landing.region.plane.do(lambda tx: tables.declare(tx, "bronze", "parquet", "/t/other"))
+    landing.region.plane.do(lambda tx: tables.declare(tx, "bronze", "delta", "lake.shop.other"))
     after = allowed(landing, "b")
     with pytest.raises(LeaseLost):
         finish(landing, before)

@@ -45,7 +45,7 @@ def test_x4_a_commit_that_the_table_shows_of_superseded_checkpoints_owes_a_fence
     allowed(landing)
     landing.region.plane.do(lambda tx: tables.undeclare(tx, "bronze"))
     landing.rewind(1)
-    landing.region.plane.do(lambda tx: tables.declare(tx, "bronze", "parquet", "/t/bronze"))
+    landing.region.plane.do(lambda tx: tables.declare(tx, "bronze", "delta", "lake.shop.bronze"))
     assert _acknowledge(landing, 1, 2)
     assert landed(landing) == {}, (
         "what stays in it is all that is merged; a member asks for this in a cut, before the fence"

@@ -27,10 +27,10 @@ def test_an_undeclared_table_holds_nothing_back_and_owes_no_fence(landing: Landi
     landing.rewind(1)
     landing.region.plane.do(lambda tx: tables.undeclare(tx, "bronze"))
     assert landing.region.plane.read(lambda _, region: region.phase) is Phase.RESETTING
-    again = landing.region.plane.do(lambda tx: tables.declare(tx, "bronze", "parquet", "/t/other"))
+    again = landing.region.plane.do(lambda tx: tables.declare(tx, "bronze", "delta", "lake.shop.other"))
     assert (again.commits, again.acknowledged) == (1, 0)
     (told,) = landing.region.plane.read(lambda reader, _: events.last(reader, 1))
-    assert (told.kind, told.text) == ("table declared", "bronze: parquet at /t/other")
+    assert (told.kind, told.text) == ("table declared", "bronze: delta at lake.shop.other")
     assert allowed(landing, "b").commit.number == 2
 
 
@@ -57,7 +57,7 @@ def test_how_far_a_table_was_by_a_time_is_told_by_its_commits(landing: Landing) 
 
 
 def test_a_table_declared_otherwise_is_refused(landing: Landing) -> None:
-    with pytest.raises(Refused, match="declared as parquet"):
+    with pytest.raises(Refused, match=r"declared as delta at lake\.shop\.bronze"):
         landing.region.plane.do(lambda tx: tables.declare(tx, "bronze", "delta", "/t/bronze"))
 
 
@@ -72,7 +72,7 @@ def test_a_table_declared_otherwise_is_refused(landing: Landing) -> None:
         ("iceberg", "lake.raw.b", "", False, True),
         ("iceberg", "abfss://t/b", "", False, True),
         ("iceberg", "/t/b", "shop:typed", False, True),
-        ("parquet", "/t/b", "", False, True),
+        ("delta", "lake.shop.b", "", False, True),
     ],
 )
 def test_K6_raw_tables_whose_log_is_reached_without_spark_need_none(
@@ -81,11 +81,10 @@ def test_K6_raw_tables_whose_log_is_reached_without_spark_need_none(
     made = landing.region.plane.do(lambda tx: tables.declare(tx, "other", format, path, shape=shape))
     fed = landing.region.plane.read(lambda reader, row: tables.fed_by_spark(reader, row, ()))
     assert (made.layout == tables.FILES, tables.needs_spark(made)) == (adopts, needs_spark)
-    assert tables.fence_needs_spark(made) == (needs_spark and format != "parquet")
     assert (made.name in {t.name for family in fed for t in family}) == needs_spark
 
 
-@pytest.mark.parametrize(("format", "path"), [("parquet", "/t/elsewhere"), ("delta", "/t/bronze")])
+@pytest.mark.parametrize(("format", "path"), [("delta", "lake.shop.elsewhere"), ("delta", "/t/bronze")])
 def test_K6_configuration_that_moves_a_table_is_refused_and_what_it_acknowledged_stands(
     landing: Landing, format: str, path: str
 ) -> None:
@@ -93,9 +92,11 @@ def test_K6_configuration_that_moves_a_table_is_refused_and_what_it_acknowledged
     finish(landing, allowed(landing))
     store, before = landing.region.plane.store, landing.region.plane.read(lambda _, region: region)
     changed = replace(before, config_json='{"other": true}')
-    with pytest.raises(Refused, match=r"declared as parquet at /t/bronze.*`crkafka tables undeclare bronze` first"):
+    with pytest.raises(
+        Refused, match=r"declared as delta at lake.shop.bronze.*`crkafka tables undeclare bronze` first"
+    ):
         life.declare(store, changed, (Table("orders", "bronze", format, path),))
-    assert (table(landing).path, table(landing).acknowledged) == ("/t/bronze", 1)
+    assert (table(landing).path, table(landing).acknowledged) == ("lake.shop.bronze", 1)
     assert landing.region.plane.read(lambda _, region: region) == before  # nothing of the new configuration is kept
     landing.region.plane.do(lambda tx: tables.undeclare(tx, "bronze"))
     life.declare(store, changed, (Table("orders", "bronze", format, path),))
@@ -112,7 +113,7 @@ def test_K6_configuration_that_moves_a_table_is_refused_and_what_it_acknowledged
 def test_K6_a_table_with_rows_of_one_shape_takes_no_other(landing: Landing) -> None:
     def declare(shape: str, output: str = "") -> Table:
         return landing.region.plane.do(
-            lambda tx: tables.declare(tx, "bronze", "parquet", "/t/bronze", shape=shape, output=output)
+            lambda tx: tables.declare(tx, "bronze", "delta", "lake.shop.bronze", shape=shape, output=output)
         )
 
     assert declare("shop.shapes:typed").shape == "shop.shapes:typed"  # nothing is in it yet
@@ -134,7 +135,7 @@ def test_K6_a_table_of_records_as_they_are_takes_no_shape(landing: Landing) -> N
     landing.region.plane.do(lambda tx: permits.finish_commit(tx, permit, version="1", rows=permit.plan.rows))
     with pytest.raises(Refused, match=r"declared without a shape.*undeclare"):
         landing.region.plane.do(
-            lambda tx: tables.declare(tx, "bronze", "parquet", "/t/bronze", shape="shop.shapes:typed")
+            lambda tx: tables.declare(tx, "bronze", "delta", "lake.shop.bronze", shape="shop.shapes:typed")
         )
 
 
@@ -166,9 +167,10 @@ def test_K6_two_tables_for_one_output_of_a_shape_are_refused(landing: Landing) -
 
 def test_two_tables_at_one_path_are_refused(landing: Landing) -> None:
     with pytest.raises(
-        Refused, match=r"declared at one path: /t/bronze.*keep bronze, or `crkafka tables undeclare bronze`, and silver"
+        Refused,
+        match=r"declared at one path: lake.shop.bronze.*keep bronze, or `crkafka tables undeclare bronze`, and silver",
     ):
-        landing.region.plane.do(lambda tx: tables.declare(tx, "silver", "delta", "/t/bronze"))
+        landing.region.plane.do(lambda tx: tables.declare(tx, "silver", "delta", "lake.shop.bronze"))
 
 
 @pytest.mark.parametrize("written", [True, False])
@@ -200,7 +202,7 @@ def test_K6_spark_is_fed_each_table_by_itself_and_those_of_one_shape_together(la
         landing.region.plane.do(
             lambda tx, n=name, o=output: tables.declare(tx, n, "delta", f"/t/{n}", shape="m:f", output=o)  # type: ignore[misc]
         )
-    landing.region.plane.do(lambda tx: tables.declare(tx, "raw", "parquet", "/t/raw"))
+    landing.region.plane.do(lambda tx: tables.declare(tx, "raw", "delta", "lake.shop.raw"))
     assert _fed(landing) == [["bronze"], ["good", "dead"], ["raw"]]
 
 
@@ -218,7 +220,9 @@ def test_K6_a_table_that_a_program_shaped_unsaid_may_be_declared_with_its_shape_
     landing: Landing,
 ) -> None:
     def declare() -> Table:
-        return landing.region.plane.do(lambda tx: tables.declare(tx, "bronze", "parquet", "/t/bronze", shape="m:f"))
+        return landing.region.plane.do(
+            lambda tx: tables.declare(tx, "bronze", "delta", "lake.shop.bronze", shape="m:f")
+        )
 
     landing.land(10), landing.land(10)
     finish(landing, allowed(landing, limit=1))
@@ -228,7 +232,7 @@ def test_K6_a_table_that_a_program_shaped_unsaid_may_be_declared_with_its_shape_
     landing.region.plane.do(lambda tx: permits.finish_commit(tx, made, version="v", rows=7))
     assert declare().shape == "m:f"
     (told,) = landing.region.plane.read(lambda reader, _: events.last(reader, 1))
-    assert (told.kind, told.text) == ("table declared", "bronze: parquet at /t/bronze with shape m:f")
+    assert (told.kind, told.text) == ("table declared", "bronze: delta at lake.shop.bronze with shape m:f")
 
 
 def test_K6_so_may_one_whose_first_commit_has_all_that_there_is(landing: Landing) -> None:
@@ -255,7 +259,7 @@ def test_T2_a_table_that_is_declared_once_checkpoints_are_forgotten_begins_behin
     finish(landing, allowed(landing))
     landing.retire(1, 2, 3, history=1)
     plane = landing.region.plane
-    plane.do(lambda tx: tables.declare(tx, "late", "parquet", "/t/late"))
+    plane.do(lambda tx: tables.declare(tx, "late", "delta", "lake.shop.late"))
     if fenced:  # as one that is declared again
         plane.do(lambda tx: permits.owe_fence(tx, "late"))
         empty = plane.do(lambda tx: permits.permit_fence(tx, "late", holder="h", token="f"))
@@ -288,7 +292,7 @@ def test_T2_a_table_of_which_kafka_has_let_go_the_beginning_can_begin_later_by_a
     finish(landing, allowed(landing))
     landing.retire(1, 2, 3)
     plane = landing.region.plane
-    plane.do(lambda tx: tables.declare(tx, "late", "parquet", "/t/late"))
+    plane.do(lambda tx: tables.declare(tx, "late", "delta", "lake.shop.late"))
     plane.do(lambda tx: tx.set_region(limits_json=json.dumps({"retain": 1, "history": 1})))
     plane.do(cleanup.clean_up)
     made = plane.do(lambda tx: permits.permit_commit(tx, "late", holder="h", token="t"))
@@ -302,7 +306,7 @@ def test_T2_what_a_table_has_not_got_is_not_forgotten(landing: Landing) -> None:
     finish(landing, allowed(landing))
     landing.retire(1, 2, 3, 4)
     plane = landing.region.plane
-    plane.do(lambda tx: tables.declare(tx, "late", "parquet", "/t/late"))
+    plane.do(lambda tx: tables.declare(tx, "late", "delta", "lake.shop.late"))
 
     def advance(token: str, limit: int | None) -> tuple[int, ...]:
         made = plane.do(lambda tx: permits.permit_commit(tx, "late", holder="h", token=token, limit=limit))

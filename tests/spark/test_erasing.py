@@ -31,7 +31,7 @@ def places(spark: SparkSession, landing: Landing) -> dict[str, list[int]]:
     return found
 
 
-@pytest.mark.parametrize("format", ["delta", "iceberg", pytest.param("parquet", marks=pytest.mark.soak)])
+@pytest.mark.parametrize("format", ["delta", "iceberg"])
 def test_good_and_bad_records_leave_raw_and_typed_tables_and_no_replay_brings_them_back(
     spark: SparkSession, tmp_path: Path, format: str
 ) -> None:

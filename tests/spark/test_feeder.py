@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from checkpoints_db import initialise, open_store
 from crkafka_core import still
@@ -30,6 +30,15 @@ from tests.rigs.landing import Landing
 from tests.rigs.memory import MemoryStore
 
 pytestmark = pytest.mark.spark
+
+
+def as_merged(rows: DataFrame) -> DataFrame:
+    """A shape, which needs Spark."""
+    return rows
+
+
+bronze = hangs = mine = typed = as_merged
+"""Of tables with these names."""
 
 
 def a_session() -> Any:
@@ -229,7 +238,8 @@ def test_nothing_is_told_of_a_write_that_its_host_has_cancelled(
 
 
 def declared(folder: Path, *names: str, **more: Any) -> list[dict[str, Any]]:
-    return [{"name": name, "format": "parquet", "path": str(folder / name), **more.get(name, {})} for name in names]
+    shaped = ({"name": name, "path": str(folder / name), "shape": f"{__name__}:{name}"} for name in names)
+    return [{**table, **more.get(table["name"], {})} for table in shaped]
 
 
 def test_what_it_tells_its_host_has_no_secret_of_its_own_process(tmp_path: Path) -> None:

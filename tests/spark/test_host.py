@@ -31,7 +31,7 @@ class SparkScenario(Scenario):
 
 @pytest.fixture
 def scenario(spark: SparkSession, kafka: KafkaCluster, tmp_path: Path) -> Iterator[SparkScenario]:
-    table = {"name": "bronze", "format": "parquet", "path": str(tmp_path / "bronze")}
+    table = {"name": "bronze", "format": "delta", "path": str(tmp_path / "bronze")}
     with SparkScenario(kafka, tmp_path, spark, members=2, rate=500, session=20.0, tables=[table]) as made:
         yield made
 

@@ -405,29 +405,17 @@ def test_maintain_in_an_object_store_waits_for_the_writer(
     assert seen == [1], "its own"
 
 
-@pytest.mark.parametrize("format", ["delta", "iceberg", "parquet"])
+@pytest.mark.parametrize("format", ["delta", "iceberg"])
 def test_a_table_that_is_not_there_is_not_maintained(
     spark: SparkSession, tmp_path: Path, shop: Any, format: str
 ) -> None:
-    """Of Parquet nothing was said, of others that Spark does not find it."""
+    """The error was that Spark does not find it."""
     landing = made(tmp_path, format=format)
     advanced(spark, landing, 1)
     (tmp_path / "orders").rename(tmp_path / "away")
     with pytest.raises(Refused, match=r"is not there, and version \d+ of it was acknowledged"):
         tables.maintain(spark, landing.region, "orders")
     assert not (tmp_path / "orders").exists()
-
-
-@pytest.mark.parametrize("format", [pytest.param("iceberg", marks=pytest.mark.soak), "parquet"])
-def test_other_formats_are_maintained_by_their_own_means(
-    spark: SparkSession, tmp_path: Path, shop: Any, format: str
-) -> None:
-    landing = made(tmp_path, format=format)
-    advanced(spark, landing, 2)
-    done = tables.maintain(spark, landing.region, "orders")
-    assert done.merged == 0 and tables.look(spark, landing.region, "orders").clean
-    advanced(spark, landing, 1)
-    assert rows_in(spark, landing) == expected((1, 0, 4), (2, 4, 8), (3, 8, 12))
 
 
 def iceberg(folder: Path) -> Landing:

@@ -24,7 +24,7 @@ def landing(tmp_path: Path) -> Landing:
     """Two tables of three checkpoints; the configuration lies beside them."""
     url = f"sqlite:///{tmp_path}/crkafka.db"
     initialise(url)
-    declared = [{"name": f, "format": f, "path": str(tmp_path / f)} for f in ("delta", "parquet")]
+    declared = [{"name": f, "format": f, "path": str(tmp_path / f)} for f in ("delta", "iceberg")]
     made = Landing(
         open_store(url), tmp_path, partitions=2, control_plane=url, tables=declared, host={"spark": "local[4]"}
     )
@@ -41,11 +41,11 @@ def mend(folder: Path, *arguments: str) -> int:
 def test_rows_of_somebody_else_are_told_then_mended(
     spark: SparkSession, landing: Landing, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in ("delta", "parquet"):
+    for name in ("delta", "iceberg"):
         tables.advance(spark, landing.region, name)
-    tables.rewrite(spark, landing.region, "parquet", [1, 2, 3])
+    tables.rewrite(spark, landing.region, "iceberg", [1, 2, 3])
     assert mend(tmp_path, "--look") == 0
-    assert capsys.readouterr().out == "delta: as it should be\nparquet: as it should be\n"
+    assert capsys.readouterr().out == "delta: as it should be\niceberg: as it should be\n"
     path = str(tmp_path / "delta")
     second = spark.read.format("delta").load(path).where("offset >= 5 AND offset < 10")
     second.write.format("delta").mode("append").save(path)
@@ -54,10 +54,7 @@ def test_rows_of_somebody_else_are_told_then_mended(
     assert mend(tmp_path) == 0
     assert "; mended" in capsys.readouterr().out
     assert mend(tmp_path, "delta", "--look") == 0
-    assert [p.name for p in (tmp_path / "parquet").glob("crkafka*")] == [
-        "crkafka_commit=2"
-    ]  # what does not count is swept
-    assert tables.read_table(spark, landing.region, "parquet").count() == 30
+    assert tables.read_table(spark, landing.region, "iceberg").count() == 30
 
 
 def test_a_table_without_rows_of_ours_is_mended_too(spark: SparkSession, landing: Landing, tmp_path: Path) -> None:

@@ -113,11 +113,10 @@ def leases_end(landing: Landing) -> None:
     landing.region.plane.do(end)
 
 
-@pytest.mark.parametrize("formats", [("delta", "iceberg"), pytest.param(("parquet", "delta"), marks=pytest.mark.soak)])
 def test_all_tables_of_a_shape_are_written_together_and_follow_rewinds(
-    spark: SparkSession, place: Place, shop: Any, formats: tuple[str, str]
+    spark: SparkSession, place: Place, shop: Any
 ) -> None:
-    landing = made(place, formats=formats)
+    landing = made(place, formats=("delta", "iceberg"))
     for _ in range(3):
         landing.land(4)
     done = tables.advance(spark, landing.region, "failed", limit=2)
@@ -330,18 +329,6 @@ def test_a_table_that_gets_no_row_is_committed_by_its_log_and_still_refuses_a_la
     tables.rewrite(spark, landing.region, "orders", [2])
     failed = landing.region.plane.read(lambda reader, _: plane.of(reader, "failed"))
     assert formats.table_of(spark, landing.region, failed).present() == {1}, "rows that are there leave"
-
-
-def test_an_output_without_rows_is_read_as_none_also_in_parquet(spark: SparkSession, place: Place, shop: Any) -> None:
-    landing = made(place, formats=("parquet", "parquet"))
-    shop.WHERE[0] = "partition >= 0"
-    landing.land(4)
-    tables.advance(spark, landing.region, "orders")
-    assert rows_in(spark, landing, "failed") == []
-    shop.WHERE[0] = "partition = 0"
-    landing.land(4)
-    tables.advance(spark, landing.region, "orders")
-    assert rows_in(spark, landing, "failed") == expected(1, 2)
 
 
 def test_a_table_that_joins_a_shape_later_gets_its_rows_and_the_others_lose_them(

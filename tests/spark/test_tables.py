@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,6 @@ from crkafka_core.model.errors import LeaseLost, NotRunning, Refused, WentBack
 from crkafka_core.model.rows import Lease, Table
 from crkafka_core.plane import permits
 from crkafka_core.plane import tables as plane
-from crkafka_core.segments.local import LocalStorage
-from crkafka_core.segments.storage import Stored
 from crkafka_core.spark import formats, frames, tables
 from crkafka_core.spark.delta_table import DeltaTable
 from crkafka_core.spark.iceberg_table import IcebergTable
@@ -34,7 +32,7 @@ pytestmark = pytest.mark.spark
 BY_SPARK = "delta by Spark"
 """As shaped tables are, and those that were declared before raw tables adopted segments."""
 ICEBERG_BY_SPARK = "iceberg by Spark"
-FORMATS = ["parquet", "delta", BY_SPARK, "iceberg"]
+FORMATS = ["delta", BY_SPARK, "iceberg"]
 TRANSACTIONAL = [BY_SPARK, ICEBERG_BY_SPARK]
 DELTA_LONG = [pytest.param(BY_SPARK, marks=pytest.mark.soak), ICEBERG_BY_SPARK]
 """Where test_shaped.py and test_layout.py show the same of Delta, or tests/tables of any format."""
@@ -155,23 +153,6 @@ def test_a_crash_in_the_middle_of_the_write_leaves_nothing(
     assert rows_in(spark, landing) == expected((1, 0, 5), (2, 5, 10))
 
 
-def test_K3_a_parquet_table_with_a_broken_file_gives_an_error_and_not_fewer_rows(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    landing = made("parquet", tmp_path)
-    landing.land(5)
-    tables.advance(spark, landing.region, "bronze")
-    rows = tables.read_table(spark, landing.region, "bronze")
-    broken = next((tmp_path / "tables").rglob("*.parquet"))
-    broken.write_bytes(b"PAR1" + bytes(100) + b"PAR1")
-    spark.conf.set("spark.sql.files.ignoreCorruptFiles", "true")
-    try:
-        with pytest.raises(Exception, match=r"(?i)parquet"):
-            rows.select("value").collect()
-    finally:
-        spark.conf.unset("spark.sql.files.ignoreCorruptFiles")
-
-
 @pytest.mark.parametrize("key", ["ignoreMissingFiles", "ignoreCorruptFiles"])
 def test_K3_a_delta_table_is_not_read_by_a_session_that_would_leave_out_rows(
     spark: SparkSession, tmp_path: Path, key: str
@@ -233,7 +214,6 @@ def test_T2_rows_of_forgotten_checkpoints_stay_through_a_rewind(spark: SparkSess
     tables.fence(spark, landing.region, "bronze")
     landing.land(5)
     tables.advance(spark, landing.region, "bronze")
-    tables.sweep(landing.region, "bronze")
     assert rows_in(spark, landing) == expected((1, 0, 5), (2, 5, 10), (3, 10, 15), (5, 15, 20))
     assert tables.look(spark, landing.region, "bronze").clean
 
@@ -395,7 +375,7 @@ def appended(form: TableFormat, rows: DataFrame) -> None:
         rows.writeTo(form.name).append()
 
 
-@pytest.mark.parametrize("format", [*TRANSACTIONAL, "parquet"])
+@pytest.mark.parametrize("format", TRANSACTIONAL)
 def test_another_regions_table_is_refused(spark: SparkSession, tmp_path: Path, format: str) -> None:
     one = made(format, tmp_path)
     one.land(5)
@@ -604,42 +584,6 @@ def test_two_writers_at_once_are_one(spark: SparkSession, landing: Landing) -> N
     assert zombie_permit is not None
     with pytest.raises(Refused, match="held by host:1"):
         tables.advance(spark, landing.region, "bronze")
-
-
-def test_retired_attempts_of_parquet_are_swept(spark: SparkSession, tmp_path: Path) -> None:
-    landing = made("parquet", tmp_path)
-    landing.land(5), landing.land(5)
-    tables.advance(spark, landing.region, "bronze")
-    tables.rewrite(spark, landing.region, "bronze", [1])
-    tables.rewrite(spark, landing.region, "bronze", [1, 2])
-    folder = tmp_path / "tables" / "bronze"
-    assert sorted(p.name for p in folder.glob("crkafka_commit=*")) == [
-        "crkafka_commit=1",
-        "crkafka_commit=2",
-        "crkafka_commit=3",
-    ]
-    assert tables.sweep(landing.region, "bronze") == [1, 2]
-    assert sorted(p.name for p in folder.glob("crkafka_commit=*")) == ["crkafka_commit=3"]
-    assert rows_in(spark, landing) == expected((1, 0, 5), (2, 5, 10))
-
-
-def test_an_attempt_of_parquet_that_begins_and_ends_while_others_are_swept_stays(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    landing = made("parquet", tmp_path)
-    landing.land(5)
-    tables.advance(spark, landing.region, "bronze")
-    landing.land(5)
-    usual = LocalStorage.list
-
-    def meanwhile(storage: LocalStorage, prefix: str) -> Iterator[Stored]:
-        monkeypatch.setattr(LocalStorage, "list", usual)
-        tables.advance(spark, landing.region, "bronze")
-        return usual(storage, prefix)
-
-    monkeypatch.setattr(LocalStorage, "list", meanwhile)
-    assert tables.sweep(landing.region, "bronze") == []
-    assert rows_in(spark, landing) == expected((1, 0, 5), (2, 5, 10))
 
 
 @pytest.mark.parametrize("format", TRANSACTIONAL)

@@ -195,41 +195,6 @@ def test_K6_fields_may_have_names_that_are_syntax_to_spark(
     assert [r["late.too"] for r in found] == [None, None, 2, 3]
 
 
-@pytest.mark.spark
-def test_K6_a_column_of_a_parquet_table_keeps_its_kind_also_where_it_was_gone_meanwhile(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    """Else its files could not be read together any more, neither the old ones nor the new ones."""
-    file = tmp_path / "order.json"
-    file.write_text(json.dumps(schema(id="integer")))
-    values = {("orders", o): b'{"id": 1, "who": {"name": "a"}, "tags": ["x"]}' for o in range(9)}
-    landing = made(tmp_path, values, {"name": "typed", "format": "parquet", "typed": {"json": str(file)}})
-    whole = schema(id="integer")
-    whole["properties"]["who"] = schema(name="string") | {"required": []}
-    whole["properties"]["tags"] = {"type": "array", "items": {"type": "string"}}
-    other = json.loads(json.dumps(whole))
-    other["properties"]["tags"]["items"]["type"] = "integer"
-    for now in (whole, schema(id="integer")):
-        file.write_text(json.dumps(now))
-        landing.land(1)
-        tables.advance(spark, landing.region, "typed")
-    landing.land(1)
-    refused = {
-        "who of table typed is struct and would become string": schema(id="integer", who="string"),
-        r"tags\[\] of table typed is string and": other,
-    }
-    for said, now in refused.items():
-        file.write_text(json.dumps(now))
-        with pytest.raises(ConfigError, match=f"Column {said}"):
-            tables.advance(spark, landing.region, "typed")
-    (tmp_path / "typed" / "_crkafka_columns.json").unlink()  # an older crkafka has made it
-    with pytest.raises(ConfigError, match="Column tags"):
-        tables.advance(spark, landing.region, "typed")
-    file.write_text(json.dumps(whole))
-    tables.advance(spark, landing.region, "typed")
-    assert [r["tags"] for r in rows_of(spark, landing, "typed")] == [["x"], None, ["x"]]
-
-
 def avro_schema(fields: list[tuple[str, Any]]) -> dict[str, Any]:
     more = {"note": {"default": "none"}}
     return {

@@ -9,7 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
@@ -180,16 +179,3 @@ def test_of_tables_of_a_program(spark: SparkSession, tmp_path: Path, program: Ca
         "table even: 11 rows of what commit 2 wrote; it had 10 when it was acknowledged" in each for each in found
     ), found
     assert any("tables good, odd: 10 rows, and 20 were merged (checkpoint 1)" in each for each in found), found
-
-
-def test_of_a_parquet_table(spark: SparkSession, tmp_path: Path) -> None:
-    shop = Shop(spark, tmp_path, {"name": "plain", "format": "parquet"})
-    shop.land(2)
-    tables.rewrite(spark, shop.landing.region, "plain", [1])
-    assert shop.found() == []
-    (file,) = sorted((tmp_path / "plain" / "crkafka_commit=3").glob("crkafka_checkpoint=1/*.parquet"))
-    rows = pq.read_table(file)
-    pq.write_table(pa.concat_tables([rows.slice(1), rows.slice(5, 1)]), file)
-    found = shop.found()
-    assert "K6: table plain: 9 of 10 records are there (checkpoint 1, orders[0], offset 0)" in found
-    assert "K6: table plain: 1 record is there more than once (checkpoint 1, orders[0], offset 5)" in found

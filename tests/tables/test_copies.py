@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from checkpoints_db.schema import initialise, open_store
 from checkpoints_db.store import SqlStore
 from crkafka_core.cli import checks
-from crkafka_core.lake import road
+from crkafka_core.lake import compact, road
 from crkafka_core.member.main import REFUSED, MemberProcess
 from crkafka_core.model.errors import NotOwner, Refused, WentBack
 from crkafka_core.model.offsets import TP
@@ -25,7 +25,6 @@ from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.region import Region
 from crkafka_core.region.feeder import Feeder
 from crkafka_core.region.retire import own
-from crkafka_core.spark import tables as spark_tables
 from tests.rigs.landing import Landing
 from tests.rigs.memory import MemoryStore
 
@@ -33,18 +32,15 @@ Copy = Callable[[str], Region]
 
 
 class Stage:
-    """Two tables of a region on SQLite, and copies of its file."""
+    """A table of a region on SQLite, and copies of its file."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.file = folder, folder / "crkafka.db"
         initialise(f"sqlite:///{self.file}")
         self.stores: list[SqlStore] = [open_store(f"sqlite:///{self.file}")]
         self.path = folder / "tables" / "bronze"
-        tables = [
-            {"name": "bronze", "format": "delta", "path": str(self.path)},
-            {"name": "plain", "format": "parquet", "path": str(folder / "tables" / "plain")},
-        ]
-        self.landing = Landing(self.stores[0], folder, tables=tables)
+        bronze = {"name": "bronze", "format": "delta", "path": str(self.path)}
+        self.landing = Landing(self.stores[0], folder, tables=[bronze])
         self.region = self.landing.region
 
     def land(self) -> None:
@@ -80,25 +76,22 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
         store.close()
 
 
-def test_68_a_copy_of_the_control_plane_writes_fences_and_sweeps_no_table(stage: Stage) -> None:
+def test_68_a_copy_of_the_control_plane_writes_fences_and_maintains_no_table(stage: Stage) -> None:
     stage.land()
     road.advance(stage.region, "bronze")
     stage.land()
     staging, version = stage.copy("staging.db"), stage.version()
-    left = stage.folder / "tables" / "plain" / "_crkafka_commit=7"
-    left.mkdir(parents=True)
-    (left / "part.parquet").write_bytes(b"")
     with pytest.raises(NotOwner, match=r"staging\.db is a copy"):
         road.advance(staging, "bronze")
     with pytest.raises(NotOwner):
         road.fence(staging, "bronze")
     with pytest.raises(NotOwner):
-        spark_tables.sweep(staging, "plain")
+        compact.maintain(staging, "bronze")
     told: list[str] = []
     feeder = Feeder(staging, tell=told.append)
     feeder.turn(0.0)
     assert len(told) == 1 and "is a copy" in told[0]
-    assert (stage.version(), left.exists()) == (version, True)
+    assert stage.version() == version
     road.advance(stage.region, "bronze")
     assert stage.version() > version, "production goes on"
 
@@ -140,8 +133,8 @@ def test_68_check_tells_whose_the_storage_is_and_what_it_has_seen(stage: Stage) 
         checks.storage(config, checks.stored(config))
 
 
-@pytest.mark.parametrize("act", ["advance", "fence", "sweep"])
-def test_67_an_older_state_of_the_control_plane_writes_and_sweeps_no_table(stage: Stage, act: str) -> None:
+@pytest.mark.parametrize("act", ["advance", "fence", "maintain"])
+def test_67_an_older_state_of_the_control_plane_writes_and_maintains_no_table(stage: Stage, act: str) -> None:
     """Put in place of the newer one; until a person has said how to go on."""
     stage.land()
     stage.copy("older.db")
@@ -151,7 +144,7 @@ def test_67_an_older_state_of_the_control_plane_writes_and_sweeps_no_table(stage
     acts: dict[str, Callable[[], object]] = {
         "advance": lambda: road.advance(older, "bronze"),
         "fence": lambda: road.fence(older, "bronze"),
-        "sweep": lambda: spark_tables.sweep(older, "plain"),
+        "maintain": lambda: compact.maintain(older, "bronze"),
     }
     for _ in range(2):
         with pytest.raises(WentBack, match="restored"):

@@ -161,7 +161,9 @@ def test_a_host_that_ends_says_which_table_is_left_behind_and_that_it_goes_on(la
 
     told: list[str] = []
     news: list[str] = []
-    left = lake.region.config.tables[0].model_copy(update={"name": "typed", "format": "parquet", "path": "typed"})
+    left = lake.region.config.tables[0].model_copy(
+        update={"name": "typed", "format": "delta", "path": "lake.shop.typed"}
+    )
     config = lake.region.config.model_copy(update={"tables": [left]})
     region = SimpleNamespace(config=config, plane=lake.region.plane, runtime=THREADS)
     with feeder.feeding(region, tell=told.append, news=news.append, warm=lambda *_: Warm()):  # type: ignore[arg-type]

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
+from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from crkafka_core.config import RegionConfig
 from crkafka_core.lake.handle import Opened
-from crkafka_core.plane import permits
+from crkafka_core.plane import permits, tables
+from crkafka_core.tables.stamp import Stamp
 from crkafka_core.verify import in_tables
 from crkafka_core.verify.verdict import Findings
 from tests.rigs.landing import Landing
@@ -24,15 +25,17 @@ from tests.rigs.memory import MemoryStore
 
 
 class Made:
-    """A region with one Parquet table."""
+    """A region with one Delta table."""
 
     def __init__(self, folder: Path, **declared: Any) -> None:
         (folder / "order.json").write_text(
             json.dumps({"type": "object", "properties": {"a": {"type": "integer"}}}), encoding="utf-8"
         )
         self.folder = folder
-        self.table = {"name": "t", "format": "parquet", "path": str(folder / "t"), **declared}
+        self.table = {"name": "t", "format": "delta", "path": str(folder / "t"), **declared}
         self.landing = Landing(MemoryStore(), folder, partitions=1, members=1, tables=[self.table])
+        if "typed" not in declared:
+            self.landing.region.plane.do(lambda tx: tables.shape(tx, "t"))
 
     def commit(
         self, rows: Mapping[int, pa.Table], *, again: Sequence[int] | None = None, counts: bool = False, bad: int = 0
@@ -42,14 +45,15 @@ class Made:
         permit = plane.do(lambda tx: permits.permit_commit(tx, "t", holder="h", token="", ids=again))
         assert permit is not None
         number = permit.commit.number
+        version = 0
         for checkpoint, there in rows.items():
-            self.write(number, checkpoint, there)
+            version = self.write(number, checkpoint, there)
         told = {checkpoint: there.num_rows for checkpoint, there in rows.items()}
         plane.do(
             lambda tx: permits.finish_commit(
                 tx,
                 permit,
-                version=str(number),
+                version=str(version),
                 rows=sum(told.values()),
                 counts=told if counts else None,
                 bad={permit.commit.upto: bad},
@@ -57,11 +61,18 @@ class Made:
         )
         return number
 
-    def write(self, number: int, checkpoint: int, rows: pa.Table) -> None:
-        """In place of what the commit wrote of the checkpoint."""
-        file = self.folder / "t" / f"crkafka_commit={number}" / f"crkafka_checkpoint={checkpoint}" / "a.parquet"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(rows, file)
+    def write(self, number: int, checkpoint: int, rows: pa.Table) -> int:
+        """In place of what the commit wrote of the checkpoint; the table's version."""
+        stamp = Stamp(self.landing.uid, "t", number, "")
+        with_number = rows.append_column("crkafka_checkpoint", pa.array([checkpoint] * rows.num_rows, pa.int64()))
+        write_deltalake(
+            self.table["path"],
+            with_number,
+            mode="overwrite",
+            predicate=f"crkafka_checkpoint = {checkpoint}" if DeltaTable.is_deltatable(self.table["path"]) else None,
+            commit_properties=CommitProperties(custom_metadata={"userMetadata": stamp.to_json()}),
+        )
+        return DeltaTable(self.table["path"]).version()
 
     def found(self, **changes: Any) -> Findings:
         """What is found; `changes`: of the table, in today's configuration."""

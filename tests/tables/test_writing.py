@@ -16,7 +16,7 @@ from tests.rigs.memory import MemoryStore
 
 def test_tables_that_are_written_together_hold_their_segments_each_until_its_own_end(tmp_path: Path) -> None:
     """The first to end let go of what the other was reading."""
-    declared = [{"name": name, "format": "parquet", "path": str(tmp_path / name)} for name in ("typed", "dead")]
+    declared = [{"name": name, "format": "delta", "path": f"lake.shop.{name}"} for name in ("typed", "dead")]
     landing = Landing(MemoryStore(), tmp_path, partitions=1, tables=declared)
     landing.land(5)
     region = landing.region

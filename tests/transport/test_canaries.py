@@ -337,7 +337,7 @@ def test_spark_dagster_a_registry_and_an_object_store_have_no_secret(
     with contextlib.ExitStack() as stack:
         keys: dict[str, Any] = {
             "registry": {"url": registry.url, "user": f"me:${{file:{tmp_path}/REGISTRY.secret}}"},
-            "tables": [{"name": "typed", "format": "parquet", "path": "typed", "typed": {"avro": "registry"}}],
+            "tables": [{"name": "typed", "format": "delta", "path": "typed", "typed": {"avro": "registry"}}],
         }
         if kind == "classic":
             (tmp_path / "events").mkdir()

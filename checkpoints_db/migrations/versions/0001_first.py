@@ -378,7 +378,6 @@ def upgrade() -> None:
         sa.Column("checkpoints_json", TEXT, nullable=False),
         sa.Column("token", TEXT, nullable=False),
         sa.Column("status", TEXT, nullable=False),
-        sa.Column("folder", TEXT, nullable=False),
         sa.Column("version", TEXT, nullable=False),
         sa.Column("rows", sa.BigInteger(), nullable=False),
         sa.Column("at", sa.Double(), nullable=False),
