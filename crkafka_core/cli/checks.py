@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 from crkafka_core import maven
 from crkafka_core.cli.plane import control_plane
-from crkafka_core.config import BadConfiguration, RegionConfig, redact
+from crkafka_core.config import BadConfiguration, RegionConfig, catalogs, redact
 from crkafka_core.config.changes import Change, changes
 from crkafka_core.config.location import in_catalog, is_local, sqlite_file
 from crkafka_core.config.resolving import resolve
@@ -326,9 +326,7 @@ def host(config: RegionConfig, stored: Stored) -> str:
     """Who runs the members: slots, Java, and versions that go together (docs/clients.md C-P11)."""
     from crkafka_core.dev.find_java import find_java
 
-    by_spark = [
-        t.name for t in config.tables if t.kept_fresh and (t.shape or not plane_tables.has_log(t.format, t.path))
-    ]
+    by_spark = [t.name for t in config.tables if t.kept_fresh and not config.adopts(t)]
     if config.host.spark is None:
         _packages(config)
         if not by_spark:
@@ -366,8 +364,13 @@ def _packages(config: RegionConfig) -> None:
     """What writes tables without Spark."""
     if any(t.format == "delta" for t in config.tables):
         _installed("deltalake", "delta")
-    if any(t.format == "iceberg" and not t.shape and plane_tables.has_log(t.format, t.path) for t in config.tables):
+    adopting = [t for t in config.tables if t.format == "iceberg" and config.adopts(t)]
+    if adopting:
         _installed("fastavro", "iceberg")
+    if any(
+        in_catalog(t.path) and catalogs.warehouse(t.path.partition(".")[0], config.host.conf) is None for t in adopting
+    ):
+        _installed("pyiceberg", "iceberg-catalogs")
 
 
 def _installed(package: str, extra: str) -> None:

@@ -66,6 +66,12 @@ def in_catalog(path: str) -> bool:
     return _IN_CATALOG.fullmatch(path) is not None
 
 
+def has_log(path: str) -> bool:
+    """Whether a table is at a path at which its log is written without Spark; not a name in a catalog, which knows where its table is."""
+    scheme = path.partition("://")[0] if "://" in path else ""
+    return scheme in ("", "file", "s3", "s3a") and not in_catalog(path)
+
+
 def is_local(path: str) -> bool:
     """Whether a storage path is on the disk of the machine that uses it."""
     return not has_reference(path) and (not _SCHEME.match(path) or path.lower().startswith("file:"))

@@ -21,7 +21,7 @@ from pydantic import (
     model_validator,
 )
 
-from crkafka_core.config import kafka_section, location, reference, secret, typed_tables
+from crkafka_core.config import catalogs, kafka_section, location, reference, secret, typed_tables
 from crkafka_core.config.described import describe
 from crkafka_core.config.kafka_section import Scalar
 from crkafka_core.config.limit_keys import MOST, LimitKeys
@@ -198,6 +198,11 @@ class RegionConfig(LimitKeys):
     def left_to_others(self) -> frozenset[str]:
         """Tables that whoever hosts the region does not feed."""
         return frozenset(t.name for t in self.tables if not t.kept_fresh)
+
+    def adopts(self, table: TableConfig) -> bool:
+        """Whether a declared table takes the segments as its files, by a log that is written without Spark."""
+        in_catalog = table.format == "iceberg" and catalogs.without_spark(table.path, self.host.conf)
+        return table.shape is None and (location.has_log(table.path) or in_catalog)
 
     def table(self, name: str) -> TableConfig | None:
         """The declared table of this name."""

@@ -312,7 +312,7 @@ class HostConfig(BaseModel):
     processes: StrictBool = False
     """Local processes, without Spark."""
     conf: dict[str, StrictStr] = Field(default_factory=dict)
-    """Spark properties."""
+    """Spark properties; beside `processes` only those of catalogs, `spark.sql.catalog.…`."""
     shared_disk: StrictBool = False
     """Local paths of storage and tables are on a disk that each machine of the cluster mounts at the same place."""
 
@@ -339,8 +339,10 @@ class HostConfig(BaseModel):
             raise ValueError(
                 f"no Spark master{what}; write local[4], spark://host:7077, yarn, k8s://… or sc://host:15002"
             )
-        if self.processes and self.conf:
-            raise ValueError("conf holds Spark properties and goes with spark")
+        if self.processes and any(not key.startswith("spark.sql.catalog.") for key in self.conf):
+            raise ValueError(
+                "conf holds Spark properties and goes with spark; beside processes only spark.sql.catalog.…"
+            )
         return self
 
     @property

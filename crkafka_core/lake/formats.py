@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from importlib import import_module
 
+from crkafka_core.config.location import in_catalog
 from crkafka_core.lake.handle import Handle
 from crkafka_core.lake.port import TableLog
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.rows import Table
 from crkafka_core.plane import tables
 
-FORMATS: dict[str, tuple[str, str]] = {
-    "delta": ("crkafka_core.lake.delta.table", "DeltaTable"),
-    "iceberg": ("crkafka_core.lake.iceberg.path", "PathTable"),
-}
-"""Format → the module, loaded when a table needs it, and what in it makes a `TableLog` of a name, a path and `storage_options`."""
+FORMATS = {"delta": "crkafka_core.lake.delta", "iceberg": "crkafka_core.lake.iceberg"}
+"""Format → the module, loaded when a table needs it. Its `open_table` takes a name, a path, `storage_options` and Spark's settings."""
 
+Open = Callable[[str, str, Mapping[str, str], Mapping[str, str]], TableLog]
 Logs = Callable[[Handle, Table], TableLog]
 """Opens a table's log."""
 
@@ -28,12 +27,13 @@ def on_the_road(region: Handle, name: str) -> bool:
 
 def open_log(region: Handle, table: Table) -> TableLog:
     """The log of a declared table."""
-    module, name = FORMATS[table.format]
+    known = region.config.resolve()
     try:
-        made: Callable[[str, str, Mapping[str, str]], TableLog] = getattr(import_module(module), name)
+        open_table: Open = import_module(FORMATS[table.format]).open_table
+        return open_table(table.name, table.path, known.storage_options, known.spark_conf)
     except ImportError as error:
+        extra = f"{table.format}-catalogs" if in_catalog(table.path) else table.format
         raise ConfigError(
             f"Table {table.name} is {table.format}, and the package {error.name} is not installed.",
-            hint=f"pip install 'crkafka[{table.format}]'.",
+            hint=f"pip install 'crkafka[{extra}]'.",
         ) from error
-    return made(table.name, table.path, region.config.resolve().storage_options)

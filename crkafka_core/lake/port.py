@@ -7,7 +7,7 @@ counts only directly after the snapshot that it was made on, and retries nothing
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -169,13 +169,13 @@ class Snapshot(Protocol):
         schema: pa.Schema | None = None,
         changes_rows: bool = True,
         info: Mapping[str, Any] | None = None,
-        keep: Collection[str] = (),
+        keep: Callable[[], Collection[int]] = tuple,
     ) -> Snapshot:
         """Add and remove files, or set marks, in one commit; the snapshot that it made. Raises `Moved`, `Unknown` or `CannotCommit`.
 
         The stamp becomes state of the table; one without a permit is only in the commit's own entry (`since`). `schema`: the table's
         columns from this commit on (added columns, widened types). `changes_rows`: False for a compaction. `info`: for people, in the
-        log. `keep`: versions (`at`) that stay, where a commit forgets old ones so that the log stays small.
+        log. `keep`: versions that stay; asked where a commit forgets old ones so that the log stays small.
         """
 
 
@@ -184,6 +184,8 @@ class TableLog(Protocol):
 
     storage: Storage
     """The folder of its data files."""
+    placed_late = False
+    """Where the folder is, is known once the table is made: its catalog chooses."""
 
     def look(self, version: str = "") -> Snapshot | None:
         """The table now, or at a version (`Snapshot.at`); None if there is no table, or the version is gone."""
@@ -191,7 +193,7 @@ class TableLog(Protocol):
     def create(self, schema: pa.Schema, parts: Sequence[Part], stamp: Stamp, properties: Mapping[str, str]) -> Snapshot:
         """Make the table without rows; a stamp without a permit is its owner's, in the first version. Raises `Moved` if it exists."""
 
-    def expire(self, keep: Collection[str], older_than: float | None) -> int:
+    def expire(self, keep: Collection[int], older_than: float | None) -> int:
         """Forget versions and delete unreferenced files older than `older_than` (seconds since 1970; None: by the table's own retention),
         but keep these versions and the current one; the number of deleted files. Metadata is deleted by age, never by count (SPEC K6).
         """

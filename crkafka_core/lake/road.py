@@ -213,7 +213,7 @@ class _Write:
         commit, snapshot = self._permit.commit, self.log.look()
         shown, of = standing.check(self._region, self._permit, snapshot)
         if snapshot is None:
-            assert self._made is not None  # what is missing is found before a table is made
+            assert self.log.placed_late or self._made is not None  # what is missing is found before a table is made
             self.log.create(RAW, (), replace(self._stamp(0), permit=0), {})
             return None
         if shown is not None and (shown.permit, shown.token) == (commit.number, mark_of(commit.token)):
@@ -229,7 +229,10 @@ class _Write:
             "upto": commit.upto,
             "rows": sum(file.rows for file in add),
         }
-        return snapshot.commit(add, leaving, stamp, info=about).version
+        return snapshot.commit(add, leaving, stamp, info=about, keep=self._in_reach).version
+
+    def _in_reach(self) -> set[int]:
+        return self._region.plane.read(lambda reader, _: tables.versions_in_reach(reader, self._permit.table))
 
     def _stamp(self, holds: int) -> Stamp:
         commit = self._permit.commit

@@ -6,7 +6,7 @@ import json
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from crkafka_core.config.location import in_catalog
+from crkafka_core.config.location import has_log
 from crkafka_core.config.sections import GOOD
 from crkafka_core.control import Cond, Reader, Tx
 from crkafka_core.model.errors import Refused
@@ -20,13 +20,16 @@ FEEDER = "feeder"
 """Kind of the lease of whoever brings each checkpoint into such tables as soon as it is merged."""
 SPARK_FEEDER = "spark-feeder"
 """The same for tables that Spark writes; its data names those that it leaves to others."""
-_ADOPTING = ("", "file", "s3", "s3a")
-"""Schemes of paths at which a table's log can be written without Spark."""
 OPEN, DONE, FAILED = "OPEN", "DONE", "FAILED"
 
 
-def declare(tx: Tx, name: str, format: str, path: str, *, shape: str = "", output: str = "", by: str = "") -> Table:
-    """Declare a table; it starts at birth, owes no fence, and holds back retirement from now on."""
+def declare(
+    tx: Tx, name: str, format: str, path: str, *, shape: str = "", output: str = "", catalog: bool = False, by: str = ""
+) -> Table:
+    """Declare a table; it starts at birth, owes no fence, and holds back retirement from now on.
+
+    `catalog`: the path is its name in a catalog that is reached without Spark.
+    """
     region = tx.region()
     old = tx.get(Table, name)
     refuse_taken(tx.select(Table, ("shape", "=", shape)) if shape else (), name, shape, output)
@@ -38,20 +41,16 @@ def declare(tx: Tx, name: str, format: str, path: str, *, shape: str = "", outpu
                 f"or `crkafka tables undeclare {name}` first; what the old one holds is not deleted.",
             )
         if (old.shape, old.output) != (shape, output):
-            return _reshaped(tx, old, shape, output, by=by)
+            layout = _layout(path, shape, catalog=catalog)
+            return _reshaped(tx, old, replace(old, shape=shape, output=output, layout=layout), by=by)
         return old
-    for other in tx.select(Table, ("path", "=", path)):
-        raise Refused(
-            f"Tables {other.name} and {name} of region {region.name} are declared at one path: {path}.",
-            hint="Each would take all rows of the region, and take them from the other: give one another path. A table takes no other name "
-            f"where it lies: keep {other.name}, or `crkafka tables undeclare {other.name}`, and {name} is filled at a path of its own.",
-        )
+    _refuse_path(tx.select(Table, ("path", "=", path)), name)
     table = Table(
         region=region.name,
         name=name,
         format=format,
         path=path,
-        layout=_layout(format, path, shape),
+        layout=_layout(path, shape, catalog=catalog),
         shape=shape,
         output=output,
     )
@@ -65,6 +64,15 @@ def declare(tx: Tx, name: str, format: str, path: str, *, shape: str = "", outpu
     return table
 
 
+def _refuse_path(others: Iterable[Table], name: str) -> None:
+    for other in others:
+        raise Refused(
+            f"Tables {other.name} and {name} of region {other.region} are declared at one path: {other.path}.",
+            hint="Each would take all rows of the region, and take them from the other: give one another path. A table takes no other name "
+            f"where it lies: keep {other.name}, or `crkafka tables undeclare {other.name}`, and {name} is filled at a path of its own.",
+        )
+
+
 def refuse_taken(others: Iterable[Table], name: str, shape: str, output: str) -> None:
     """Each row of a shape is in one table: beside a second one for it neither could be written."""
     for other in others:
@@ -76,19 +84,18 @@ def refuse_taken(others: Iterable[Table], name: str, shape: str, output: str) ->
             )
 
 
-def _reshaped(tx: Tx, old: Table, shape: str, output: str, *, by: str) -> Table:
+def _reshaped(tx: Tx, old: Table, new: Table, *, by: str) -> Table:
     """Another shape is another table's rows; only one that has none yet, or whose program shaped them unsaid, may get one."""
     if old.shape or (old.acknowledged and not shaped(tx, old)):
         is_, would = (
             _shape_in_words(old) or " without a shape",
-            _shape_in_words(replace(old, shape=shape, output=output)) or " without one",
+            _shape_in_words(new) or " without one",
         )
         raise Refused(
             f"Table {old.name} of region {old.region} is declared{is_} and holds such rows;{would} its rows would be others.",
             hint=f"Declare them as a table of another name, or `crkafka tables undeclare {old.name}` first; a shape's own code may change, "
             "and `crkafka tables replay` writes again what is there.",
         )
-    new = replace(old, shape=shape, output=output, layout=_layout(old.format, old.path, shape))
     tx.put(new)
     events.log(tx, "table declared", f"{old.name}: {old.format} at {old.path}{_shape_in_words(new)}", by=by)
     return new
@@ -118,6 +125,19 @@ def last_write(reader: Reader, table: Table) -> TableCommit | None:
     return last_done(reader, table, ("kind", "in", [ADVANCE, REWRITE]))
 
 
+def versions_in_reach(reader: Reader, table: Table) -> set[int]:
+    """Versions that the table had at the checkpoints to which a reset can still go (SPEC K6)."""
+    live = checkpoints.ids_with(reader, CheckpointStatus.MERGED)
+    if not live:
+        return set()
+    written: list[Cond] = [("kind", "=", ADVANCE), ("version", "!=", "")]
+    first = last_done(reader, table, *written, ("upto", "<=", live[0]))
+    later = reader.select(
+        TableCommit, ("table", "=", table.name), ("status", "=", DONE), *written, ("upto", "in", live[1:])
+    )
+    return {int(commit.version) for commit in (*later, *([first] if first else []))}
+
+
 def unfinished_rewrites(reader: Reader, table: Table) -> list[TableCommit]:
     """Rewrites since the last acknowledged commit that nobody has finished: the table may hold what they wrote."""
     last = last_write(reader, table)
@@ -130,18 +150,9 @@ def unfinished_rewrites(reader: Reader, table: Table) -> list[TableCommit]:
     )
 
 
-def _layout(format: str, path: str, shape: str) -> str:
-    """Raw tables of a format with a log of files adopt segments."""
-    return FILES if not shape and has_log(format, path) else ""
-
-
-def has_log(format: str, path: str) -> bool:
-    """Whether the table has a log that can be written without Spark; not one by its name in a catalog, which alone knows where it is."""
-    return format in ("delta", "iceberg") and _scheme(path) in _ADOPTING and not in_catalog(path)
-
-
-def _scheme(path: str) -> str:
-    return path.partition("://")[0] if "://" in path else ""
+def _layout(path: str, shape: str, *, catalog: bool) -> str:
+    """Raw tables whose log is written without Spark adopt segments."""
+    return FILES if not shape and (catalog or has_log(path)) else ""
 
 
 def needs_spark(table: Table) -> bool:

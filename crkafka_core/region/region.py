@@ -73,7 +73,15 @@ class Region:
         """Make the region in the control plane, or, with `configure`, bring its configuration up to date."""
         config = self.config
         tables = tuple(
-            rows.Table(config.region, t.name, t.format, t.path, shape=t.shape or "", output=t.output or "")
+            rows.Table(
+                config.region,
+                t.name,
+                t.format,
+                t.path,
+                shape=t.shape or "",
+                output=t.output or "",
+                layout=plane_tables.FILES if config.adopts(t) else "",
+            )
             for t in config.tables
         )
         fresh = rows.Region(

@@ -8,6 +8,7 @@ import json
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from crkafka_core.config.location import has_log
 from crkafka_core.lake import road, writing
 from crkafka_core.lake.formats import on_the_road
 from crkafka_core.lake.handle import Handle
@@ -68,7 +69,7 @@ def _fence_once(region: Handle, form: TableFormat, permit: Permit) -> str:
     before = current(region, form, permit.table)
     check_owner(permit.table, before.seen, uid)
     if not before.version:
-        if permit.table.format == "delta" and plane.has_log(permit.table.format, permit.table.path):
+        if permit.table.format == "delta" and has_log(permit.table.path):
             return _make_fenced(region, permit)
         form.make_fenced(stamp)
         return form.our_version(form.history(""), stamp)

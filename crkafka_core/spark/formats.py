@@ -5,10 +5,10 @@ from __future__ import annotations
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
+from crkafka_core.config.location import has_log
 from crkafka_core.lake.handle import Handle
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.rows import Table
-from crkafka_core.plane import tables as plane
 from crkafka_core.spark import location
 from crkafka_core.spark.delta_table import DeltaTable
 from crkafka_core.spark.iceberg_table import IcebergTable
@@ -40,7 +40,7 @@ def takes_files(spark: SparkSession, region: Handle, table: Table, columns: Stru
 
 def log_if_reached(region: Handle, table: Table) -> DeltaLog | None:
     """A Delta table's log, where we get to it as Spark does."""
-    delta = table.format == "delta" and plane.has_log(table.format, table.path)
+    delta = table.format == "delta" and has_log(table.path)
     return log_of(region, table) if delta and reached(region, table) else None
 
 

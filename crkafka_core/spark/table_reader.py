@@ -53,7 +53,9 @@ def _raw(spark: SparkSession, region: Handle, table: Table) -> DataFrame:
     if table.format == "delta":
         rows = there.format("delta").load(location.uri(table.path))
     else:
-        rows = there.table(iceberg_catalog.named(spark, table.path))
+        name = iceberg_catalog.named(spark, table.path)
+        iceberg_catalog.look_anew(spark, name)
+        rows = there.table(name)
     return rows if view.staying is None else rows.where(" OR ".join(map(_between, view.staying.intervals)) or "false")
 
 

@@ -15,9 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from crkafka_core.config.json_columns import PREFIX
+from crkafka_core.config.location import in_catalog
 from crkafka_core.config.sections import GOOD
 from crkafka_core.config.typed import name_of
 from crkafka_core.lake.folder import folder_of
+from crkafka_core.lake.formats import open_log
 from crkafka_core.lake.handle import Handle
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.plural import plural
@@ -25,6 +27,7 @@ from crkafka_core.model.rows import Table, TableCommit
 from crkafka_core.plane import tables
 from crkafka_core.segments import rows as parquet
 from crkafka_core.segments.errors import SegmentMissing
+from crkafka_core.segments.storage import Storage
 from crkafka_core.spark.names import CHECKPOINT
 from crkafka_core.tables import others
 from crkafka_core.tables.stamp import LogEntry, app_of
@@ -98,8 +101,7 @@ class Tables:
                     self.expected[piece.checkpoint][TP(r.topic, r.partition)].append(Range(r.start, r.stop, r.rows))
         self.skipped = self._skipped(skips=skips)
         """Checkpoints with records that could not be decoded, and are in none of the tables."""
-        options = region.config.resolve().storage_options
-        self.storages = {t.name: folder_of(t.path, options) for t in state.family}
+        self._storages: dict[str, Storage] = {}
 
     def takes(self, checkpoint: int, topic: str) -> bool:
         """Whether records of the topic may be in the tables."""
@@ -151,11 +153,21 @@ class Tables:
             first = file.lowest.get(CHECKPOINT) if one is None else one
             yield File(table, file.path, first, one, file.kept)
 
+    def storage(self, table: Table) -> Storage:
+        """The folder of its files."""
+        if table.name not in self._storages:
+            self._storages[table.name] = (
+                open_log(self.region, table).storage
+                if in_catalog(table.path)
+                else folder_of(table.path, self.region.config.resolve().storage_options)
+            )
+        return self._storages[table.name]
+
     def batches(self, file: File, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """These columns of a file, without rows that are marked as deleted beside it."""
         snapshot = self.snapshots.get(file.table.name)
         try:
-            for batch in parquet.batches(self.storages[file.table.name], file.path, columns, only=True, kept=file.kept):
+            for batch in parquet.batches(self.storage(file.table), file.path, columns, only=True, kept=file.kept):
                 if isinstance(snapshot, IcebergFiles) and any(map(snapshot.has_other, batch.schema)):
                     raise parquet.OtherColumns(file.path)
                 yield batch

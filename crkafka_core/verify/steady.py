@@ -12,7 +12,9 @@ from crkafka_core.config.location import in_catalog
 from crkafka_core.config.typed import name_of
 from crkafka_core.control import Reader
 from crkafka_core.lake.folder import folder_of
+from crkafka_core.lake.formats import open_log
 from crkafka_core.lake.handle import Handle
+from crkafka_core.lake.iceberg.table import IcebergLog
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.rows import Checkpoint, Region, Table, TableCommit
 from crkafka_core.plane import contents, tables
@@ -113,7 +115,7 @@ def steady(region: Handle, family: Sequence[str], found: Findings) -> tuple[Stat
     end, ask = time.monotonic() + PATIENCE, partial(_state, family=family)
     while True:
         before = region.plane.read(ask)
-        if unread := [t for t in before.family if in_catalog(t.path)]:
+        if unread := [t for t in before.family if in_catalog(t.path) and t.layout != tables.FILES]:
             found.note(
                 f"{before.words}: only Spark knows where {unread[0].path} of its catalog is; `crkafka tables mend --look` reads it"
             )
@@ -161,6 +163,10 @@ def _snapshots(region: Handle, state: State, found: Findings) -> dict[str, Snaps
 def _snapshot(region: Handle, table: Table) -> Snapshot | None:
     if table.format == "delta":
         return log_of(region, table).snapshot()
+    if in_catalog(table.path):
+        log = open_log(region, table)
+        current = log.newest() if isinstance(log, IcebergLog) else None
+        return None if current is None else IcebergFiles(log.storage, current[0].content, by_id=False)
     storage = folder_of(table.path, region.config.resolve().storage_options)
     return IcebergFiles.open(storage, by_id=table.layout != tables.FILES)
 

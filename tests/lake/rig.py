@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import copy
 import shutil
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable as Reader
 from deltalake import QueryBuilder, write_deltalake
+from pyiceberg.catalog import load_catalog
+from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import StaticTable
 
 from crkafka_core.control import Tx
@@ -25,6 +28,7 @@ from crkafka_core.lake.delta.snapshot import DeltaSnapshot
 from crkafka_core.lake.files import rows_of, written
 from crkafka_core.lake.hold import Hold
 from crkafka_core.lake.iceberg import stamps
+from crkafka_core.lake.iceberg.catalog import CatalogLog
 from crkafka_core.lake.iceberg.path import PathTable
 from crkafka_core.lake.iceberg.table import IcebergSnapshot
 from crkafka_core.lake.port import CHECKPOINT, Stamp
@@ -259,6 +263,33 @@ class Iceberg(ByPort):
             patch.setattr(stamps, "state", lambda _: {})
             patch.setattr(stamps, "text", lambda _: "")
             yield
+
+
+class CatalogByPath(CatalogLog):
+    """In a SQL catalog that lies, with its tables, in the folder of that path; opened anew, as by another process."""
+
+    def __init__(self, name: str, path: str, options: Mapping[str, str]) -> None:
+        Path(path).mkdir(parents=True, exist_ok=True)
+        super().__init__(
+            load_catalog("lake", type="sql", uri=f"sqlite:///{path}/catalog.db", warehouse=f"file://{path}"),
+            "bronze.orders",
+            options,
+        )
+        self.name = name
+        self.load = partial(self._catalog.load_table, self._identifier)
+
+
+class IcebergInCatalog(Iceberg):
+    """In a catalog."""
+
+    log: type = CatalogByPath
+
+    def rows(self) -> list[Row]:
+        try:
+            table = self._log().load()
+        except NoSuchTableError:
+            return []
+        return _rows(table.scan(selected_fields=(CHECKPOINT, "partition", "offset")).to_arrow())
 
 
 def _rows(table: pa.Table) -> list[Row]:

@@ -16,11 +16,11 @@ from crkafka_core.model.errors import CrkafkaError, DataLoss, Refused, WentBack
 from crkafka_core.model.offsets import TP
 from crkafka_core.plane import erasure
 from crkafka_core.plane import tables as plane
-from tests.lake.rig import STEPS, Crash, Iceberg, Rig, Toy, dies_at
+from tests.lake.rig import STEPS, Crash, Iceberg, IcebergInCatalog, Rig, Toy, dies_at
 from tests.rigs.landing import records
 
 
-@pytest.fixture(params=[Rig, Iceberg, Toy], ids=["delta", "iceberg", "toy"])
+@pytest.fixture(params=[Rig, Iceberg, IcebergInCatalog, Toy], ids=["delta", "iceberg", "catalog", "toy"])
 def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Rig:
     made: Rig = request.param(tmp_path)
     return made
@@ -415,3 +415,22 @@ def test_whatever_happens_in_any_order(rig: Rig, seed: int, monkeypatch: pytest.
         pass
     assert rig.rows() == rig.truth()
     assert not rig.table().version or rig.look().clean
+
+
+def test_K6_old_versions_are_forgotten_but_those_of_checkpoints_that_a_reset_can_reach(tmp_path: Path) -> None:
+    rig = Iceberg(tmp_path)
+    versions = {}
+    for number in (1, 2, 3):
+        rig.land(1)
+        rig.advance()
+        versions[number] = rig._log().look().at
+    rig.land(1, quiet=[0, 1])
+    rig.advance()
+    rig.landing.retire(1)
+    for _ in range(300):
+        rig.rewrite(3)
+    assert rig._log().look(versions[1]) is None, "no reset reaches it"
+    for number in (2, 3):
+        kept = rig._log().look(versions[number])
+        assert sum(file.rows for file in kept.files()) == 2 * number
+    assert len(rig._log().look().metadata.snapshots) <= 102

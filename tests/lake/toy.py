@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -62,7 +62,7 @@ class ToyTable:
             self.versions.append(version)
         return ToySnapshot(self, after + 1)
 
-    def expire(self, keep: Collection[str], older_than: float | None) -> int:
+    def expire(self, keep: Collection[int], older_than: float | None) -> int:
         named = {path for version in self.versions for path in version.files}
         unnamed = [stored.path for stored in self.storage.list("") if stored.path not in named]
         return sum(map(self.storage.delete, unnamed))
@@ -101,7 +101,7 @@ class ToySnapshot:
         schema: pa.Schema | None = None,
         changes_rows: bool = True,
         info: Mapping[str, Any] | None = None,
-        keep: Collection[str] = (),
+        keep: Callable[[], Collection[int]] = tuple,
     ) -> ToySnapshot:
         """A stamp of no region is a commit of others."""
         told = stamp if stamp.uid else None

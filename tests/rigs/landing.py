@@ -84,9 +84,10 @@ class Landing:
 
     def declare(self, table: TableConfig) -> Table:
         """A table more, or again."""
+        about = {"shape": table.shape or "", "output": table.output or ""}
         return self.region.plane.do(
             lambda tx: plane_tables.declare(
-                tx, table.name, table.format, table.path, shape=table.shape or "", output=table.output or ""
+                tx, table.name, table.format, table.path, **about, catalog=self.config.adopts(table)
             )
         )
 

@@ -33,20 +33,26 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", [*(pytest.param(kind, marks=pytest.mark.soak) for kind in ("raw", "shaped")), "keyed"])
+@pytest.mark.parametrize("kind", ["raw", pytest.param("shaped", marks=pytest.mark.soak), "keyed"])
 def test_what_another_session_committed_is_seen_though_the_catalog_keeps_tables(
     spark: SparkSession, tmp_path: Path, program: Callable[[str, str], Any], kind: str
 ) -> None:
     """Rows were missing in silence, and of a table by key a version was acknowledged that lacked the last checkpoint's."""
     program("kept", SHAPE)
     sessions = [spark, spark.newSession()]
+    conf = {
+        f"spark.sql.catalog.keeps_{kind}.type": "hadoop",
+        f"spark.sql.catalog.keeps_{kind}.warehouse": str(tmp_path / "lake"),
+        f"spark.sql.catalog.keeps_{kind}": "org.apache.iceberg.spark.SparkCatalog",
+    }
     for each in sessions:
-        each.conf.set(f"spark.sql.catalog.keeps_{kind}.type", "hadoop")
-        each.conf.set(f"spark.sql.catalog.keeps_{kind}.warehouse", str(tmp_path / "lake"))
-        each.conf.set(f"spark.sql.catalog.keeps_{kind}", "org.apache.iceberg.spark.SparkCatalog")
+        for key, value in conf.items():
+            each.conf.set(key, value)
     writer, reader = sessions
     declared = {"name": "orders", "format": "iceberg", "path": f"keeps_{kind}.bronze.orders", **KINDS[kind]}
-    landing = Landing(MemoryStore(), tmp_path, partitions=2, tables=[declared])
+    landing = Landing(
+        MemoryStore(), tmp_path, partitions=2, tables=[declared], host={"spark": "local[2]", "conf": conf}
+    )
     for rows in (10, 20):
         landing.land(5)
         tables.advance(writer, landing.region, "orders")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
@@ -96,7 +96,7 @@ class DeltaSnapshot(Snapshot):
         schema: pa.Schema | None = None,
         changes_rows: bool = True,
         info: Mapping[str, Any] | None = None,
-        keep: Collection[str] = (),
+        keep: Callable[[], Collection[int]] = tuple,
     ) -> DeltaSnapshot:
         if marks:
             raise CannotCommit(f"Table {self._table.name}: rows of a Delta table are not marked by us.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 import uuid
 from collections.abc import Collection, Mapping, Sequence
@@ -28,6 +29,7 @@ from crkafka_core.segments.errors import StorageUnavailable, without_secrets
 _log = logging.getLogger(__name__)
 _known: dict[str, State] = {}
 """The last state of each table that this process has seen, by its address."""
+_IN_LOG = re.compile(r"_delta_log/(\d{20})\.(json|checkpoint)")
 _INTERVAL = 100
 """Commits between two checkpoints of the log, where the table's own properties do not say."""
 
@@ -115,7 +117,7 @@ class DeltaTable(TableLog):
         except (lake.exceptions.DeltaError, OSError) as error:
             _log.warning("no checkpoint of the log of table %s: %s", self.name, _said(error))
 
-    def expire(self, keep: Collection[str], older_than: float | None) -> int:
+    def expire(self, keep: Collection[int], older_than: float | None) -> int:
         lake = deltalake()
         try:
             delta = lake.DeltaTable(self.uri, storage_options=self._options)
@@ -125,13 +127,20 @@ class DeltaTable(TableLog):
                 dry_run=True,
                 enforce_retention_duration=False,
                 full=True,
-                keep_versions=[int(v) for v in keep] or None,
+                keep_versions=self._kept(keep) or None,
             )
         except lake.exceptions.TableNotFoundError:
             return 0
         except (lake.exceptions.DeltaError, OSError) as error:
             raise self.trouble(error) from error
         return sum(map(self.storage.delete, gone))  # not by deltalake, which refuses tables with CLUSTER BY
+
+    def _kept(self, versions: Collection[int]) -> list[int]:
+        """Those that the log still has: deltalake raises for another one."""
+        log = [found for each in self.storage.list("_delta_log") if (found := _IN_LOG.match(each.path))]
+        first = min((int(found[1]) for found in log if found[2] == "checkpoint"), default=0)
+        commits = {int(found[1]) for found in log if found[2] == "json"}
+        return sorted(v for v in versions if v in commits and (v >= first or 0 in commits))
 
     def marks(self, version: int) -> dict[str, list[bool]]:
         """File → whether each row up to the last marked one is there."""

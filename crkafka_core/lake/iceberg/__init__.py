@@ -1,1 +1,26 @@
-"""Iceberg behind the port, without Java: own manifests, committed by put-if-absent at a path or through a catalog."""
+"""Iceberg behind the port: metadata and manifests are read and written here, at a path or in a catalog, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from crkafka_core.config.catalogs import warehouse
+from crkafka_core.config.location import in_catalog
+from crkafka_core.lake.port import TableLog
+
+
+def open_table(name: str, path: str, options: Mapping[str, str], conf: Mapping[str, str]) -> TableLog:
+    """A declared table: at a path, in a folder that is a catalog, or in a catalog that pyiceberg reaches.
+
+    `options`: of the storage. `conf`: settings of Spark, which name the catalog (`host.conf`).
+    """
+    catalog, _, identifier = path.partition(".")
+    folder = warehouse(catalog, conf)
+    if in_catalog(path) and folder is None:
+        from crkafka_core.lake.iceberg.catalog import CatalogTable
+
+        return CatalogTable(name, path, options, conf)
+    from crkafka_core.lake.iceberg.path import PathTable
+
+    at = f"{folder.rstrip('/')}/{identifier.replace('.', '/')}" if in_catalog(path) and folder else path
+    return PathTable(name, at, options)

@@ -1,4 +1,4 @@
-"""An Iceberg table in a catalog that pyiceberg reaches: SQL, REST, Hive, Glue (SPEC K6).
+"""An Iceberg table in a catalog that pyiceberg reaches: SQL, REST, Glue (SPEC K6).
 
 Manifests are our own. The catalog gets the new snapshot by its public `commit_table`, which tries once, and compares the table's uuid,
 main, schema and partition spec.
@@ -22,7 +22,7 @@ from pyiceberg.table.update import TableRequirement, TableUpdate
 
 from crkafka_core.lake.folder import folder_of
 from crkafka_core.lake.iceberg import columns, partitions, stamps
-from crkafka_core.lake.iceberg.catalogs import open_catalog
+from crkafka_core.lake.iceberg.catalogs import S3_OPTIONS, open_catalog
 from crkafka_core.lake.iceberg.metadata import MAIN, Metadata, Update
 from crkafka_core.lake.iceberg.table import IcebergLog, IcebergSnapshot
 from crkafka_core.lake.port import CannotCommit, Moved, Part, Stamp, TableUnavailable, Unknown
@@ -32,13 +32,6 @@ from crkafka_core.segments.storage import Storage
 
 _REQUIREMENTS: TypeAdapter[tuple[TableRequirement, ...]] = TypeAdapter(tuple[TableRequirement, ...])
 _UPDATES: TypeAdapter[tuple[TableUpdate, ...]] = TypeAdapter(tuple[TableUpdate, ...])
-_S3_OPTIONS = {
-    "s3.endpoint": "endpoint",
-    "s3.region": "region",
-    "s3.access-key-id": "access_key",
-    "s3.secret-access-key": "secret_key",
-    "s3.session-token": "session_token",
-}
 
 
 @dataclass(frozen=True)
@@ -51,6 +44,8 @@ class _Loaded:
 
 class CatalogLog(IcebergLog):
     """`identifier`: `schema.table` in the catalog. `options`: of the storage, as the region has them; a catalog's own come first."""
+
+    placed_late = True
 
     def __init__(self, catalog: Catalog, identifier: str, options: Mapping[str, str] | None = None) -> None:
         self._catalog, self._identifier, self._options = catalog, identifier, dict(options or {})
@@ -118,7 +113,7 @@ class CatalogLog(IcebergLog):
         return at.file
 
     def _open(self, table: Table) -> None:
-        given = {ours: table.io.properties[key] for key, ours in _S3_OPTIONS.items() if table.io.properties.get(key)}
+        given = {ours: table.io.properties[key] for key, ours in S3_OPTIONS.items() if table.io.properties.get(key)}
         options = {**self._options, **given}
         location = table.location()
         if self._opened is None or self._opened[:2] != (location, options):
@@ -151,5 +146,5 @@ class CatalogTable(CatalogLog):
     def __init__(self, name: str, path: str, options: Mapping[str, str], conf: Mapping[str, str]) -> None:
         """`conf`: settings of Spark, which name the catalog (`host.conf`)."""
         catalog, _, identifier = path.partition(".")
-        super().__init__(open_catalog(catalog, conf), identifier, options)
+        super().__init__(open_catalog(catalog, conf, options), identifier, options)
         self.name = name

@@ -8,56 +8,57 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from crkafka_core.config import catalogs
+from crkafka_core.config.location import split_endpoint
 from crkafka_core.lake.port import CannotCommit
 from crkafka_core.model.errors import ConfigError
+from crkafka_core.segments.errors import without_secrets
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
-_TYPES = {"rest": "rest", "hive": "hive", "glue": "glue", "jdbc": "sql"}
-_IMPLEMENTATIONS = {
-    "org.apache.iceberg.rest.RESTCatalog": "rest",
-    "org.apache.iceberg.hive.HiveCatalog": "hive",
-    "org.apache.iceberg.aws.glue.GlueCatalog": "glue",
-    "org.apache.iceberg.jdbc.JdbcCatalog": "jdbc",
+S3_OPTIONS = {
+    "s3.endpoint": "endpoint",
+    "s3.region": "region",
+    "s3.access-key-id": "access_key",
+    "s3.secret-access-key": "secret_key",
+    "s3.session-token": "session_token",
 }
+"""What pyiceberg calls an option of the storage → what `storage_options` calls it."""
+_TYPES = {"rest": "rest", "glue": "glue", "jdbc": "sql"}
 _ONLY_SPARK = ("type", "catalog-impl", "io-impl", "cache-enabled", "jdbc.user", "jdbc.password")
 _JDBC = re.compile(r"jdbc:(postgresql|mysql)://(?P<rest>.*)")
 
 
-def open_catalog(name: str, conf: Mapping[str, str]) -> Catalog:
+def open_catalog(name: str, conf: Mapping[str, str], storage: Mapping[str, str]) -> Catalog:
     """One for each name and its settings."""
-    return _opened(name, tuple(sorted(properties(name, conf).items())))
+    return _opened(name, tuple(sorted(properties(name, conf, storage).items())))
 
 
-def warehouse(name: str, conf: Mapping[str, str]) -> str | None:
-    """The folder of a catalog that is none but a folder of tables (`type: hadoop`)."""
-    return conf.get(f"spark.sql.catalog.{name}.warehouse") if _kind(name, conf) == "hadoop" else None
+def properties(name: str, conf: Mapping[str, str], storage: Mapping[str, str]) -> dict[str, str]:
+    """In the words of pyiceberg; only the storage's if Spark has no such catalog, and pyiceberg's own configuration names it.
 
-
-def properties(name: str, conf: Mapping[str, str]) -> dict[str, str]:
-    """In the words of pyiceberg; empty if Spark has no such catalog, and pyiceberg's own configuration names it."""
-    prefix = f"spark.sql.catalog.{name}"
-    if prefix not in conf:
-        return {}
-    kind = _kind(name, conf)
+    `storage`: the region's `storage_options`; settings of the catalog come first.
+    """
+    made = {of: storage[ours] for of, ours in S3_OPTIONS.items() if storage.get(ours)}
+    if "s3.endpoint" in made:
+        scheme, place = split_endpoint(storage)
+        made["s3.endpoint"] = f"{scheme or 'https'}://{place}"
+    given = catalogs.settings(name, conf)
+    if not given:
+        return made
+    kind = catalogs.kind(name, conf)
     if kind not in _TYPES:
         raise CannotCommit(
             f"Catalog {name} is of type {kind or 'unknown'}: no commit reaches it without Spark.",
-            hint=f"rest, hive, glue, jdbc and hadoop are reached by {prefix}.type.",
+            hint=f"rest, glue, jdbc and hadoop are reached by {catalogs.PREFIX}{name}.type.",
         )
-    given = {key[len(prefix) + 1 :]: value for key, value in conf.items() if key.startswith(f"{prefix}.")}
-    made = {key: value for key, value in given.items() if key not in _ONLY_SPARK} | {"type": _TYPES[kind]}
+    made |= {key: value for key, value in given.items() if key not in _ONLY_SPARK} | {"type": _TYPES[kind]}
     if region := made.pop("client.region", ""):
         made |= {"s3.region": region, "glue.region": region}
     if kind == "jdbc":
         made["uri"] = _database(given)
     return made
-
-
-def _kind(name: str, conf: Mapping[str, str]) -> str:
-    prefix = f"spark.sql.catalog.{name}"
-    return conf.get(f"{prefix}.type") or _IMPLEMENTATIONS.get(conf.get(f"{prefix}.catalog-impl", ""), "")
 
 
 def _database(given: Mapping[str, str]) -> str:
@@ -85,4 +86,6 @@ def _opened(name: str, given: tuple[tuple[str, str], ...]) -> Catalog:
     try:
         return load_catalog(name, **dict(given))
     except (ValueError, ImportError) as error:
-        raise ConfigError(f"Catalog {name} cannot be opened: {error}", hint="See docs/tables.md.") from error
+        raise ConfigError(
+            f"Catalog {name} cannot be opened: {without_secrets(str(error))}", hint="See docs/tables.md."
+        ) from error

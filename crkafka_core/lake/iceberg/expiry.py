@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from itertools import pairwise
 
 from crkafka_core.lake.iceberg import avro
@@ -20,20 +20,20 @@ _HINT = "metadata/version-hint.text"
 _MIN_KEPT = "history.expire.min-snapshots-to-keep"
 
 
-def by_count(metadata: Metadata, keep: Collection[str]) -> list[int]:
-    """What came before the latest snapshots that led here, where the next one makes them too many."""
+def by_count(metadata: Metadata, keep: Callable[[], Collection[int]]) -> list[int]:
+    """What came before the latest snapshots that led here, where the next one makes them too many; `keep` is asked only there."""
     least = _number(metadata.properties.get(_MIN_KEPT))
     line = list(metadata.line())
     if len(line) < max(_MOST, least):
         return []
     oldest = line[max(_LEFT, least) - 2]["sequence-number"]
-    stay = _staying(metadata, keep)
+    stay = _staying(metadata, keep())
     return [
         number for number, each in metadata.snapshots.items() if each["sequence-number"] < oldest and number not in stay
     ]
 
 
-def by_age(metadata: Metadata, keep: Collection[str], older_than: float) -> list[int]:
+def by_age(metadata: Metadata, keep: Collection[int], older_than: float) -> list[int]:
     """Snapshots that were replaced by another before that time."""
     stay = _staying(metadata, keep)
     ordered = sorted(metadata.snapshots.values(), key=lambda each: int(each["sequence-number"]))
@@ -44,9 +44,10 @@ def by_age(metadata: Metadata, keep: Collection[str], older_than: float) -> list
     ]
 
 
-def _staying(metadata: Metadata, keep: Collection[str]) -> set[int]:
-    """Snapshots that are asked for, and those of users: a tag's, and all that led to a branch besides main."""
-    stay = {int(each) for each in keep if each.isdigit()} | {metadata.head["snapshot-id"] if metadata.head else 0}
+def _staying(metadata: Metadata, keep: Collection[int]) -> set[int]:
+    """Snapshots whose versions are asked for, and those of users: a tag's, and all that led to a branch besides main."""
+    stay = {number for number, each in metadata.snapshots.items() if each["sequence-number"] in keep}
+    stay.add(metadata.head["snapshot-id"] if metadata.head else 0)
     for name, ref in metadata.refs.items():
         head = metadata.snapshots.get(ref["snapshot-id"])
         if name == MAIN or head is None:

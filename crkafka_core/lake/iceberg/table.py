@@ -10,7 +10,7 @@ import secrets
 import time
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -69,7 +69,7 @@ class IcebergLog(TableLog, ABC):
                 return None
         return IcebergSnapshot(self, metadata, at, head)
 
-    def expire(self, keep: Collection[str], older_than: float | None) -> int:
+    def expire(self, keep: Collection[int], older_than: float | None) -> int:
         older_than = time.time() - _KEPT_S if older_than is None else older_than
         found = self.newest()
         if found is None:
@@ -135,7 +135,7 @@ class IcebergSnapshot(Snapshot):
         schema: pa.Schema | None = None,
         changes_rows: bool = True,
         info: Mapping[str, Any] | None = None,
-        keep: Collection[str] = (),
+        keep: Callable[[], Collection[int]] = tuple,
     ) -> IcebergSnapshot:
         if self._head is not self.metadata.head:
             raise Moved(f"{self.log.name} has gone on since version {self.version}.")

@@ -9,13 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from moto import mock_aws
 from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.table import StaticTable
 
+from crkafka_core.config.catalogs import without_spark
+from crkafka_core.lake import audit, road
 from crkafka_core.lake.iceberg import catalogs
 from crkafka_core.lake.iceberg.catalog import CatalogLog
 from crkafka_core.lake.port import CannotCommit, Marks, Moved, Part, TableUnavailable, Unknown
+from crkafka_core.verify import in_tables
+from crkafka_core.verify.verdict import Findings
 from tests.lake.iceberg.orders import SCHEMA, UID, Orders, stamp
 from tests.lake.iceberg.rest import served
+from tests.rigs.landing import Landing
+from tests.rigs.memory import MemoryStore
 
 NAME = "bronze.orders"
 
@@ -36,8 +44,14 @@ class InCatalog(Orders):
         return Path(self.catalog.load_table(NAME).metadata_location.removeprefix("file://"))
 
 
-@pytest.fixture(params=["sql", "rest"])
-def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Catalog]:
+@pytest.fixture(params=["sql", "rest", "glue"])
+def catalog(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Catalog]:
+    if request.param == "glue":
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            monkeypatch.setenv(name, "testing")
+        with mock_aws():
+            yield load_catalog("glue", type="glue", warehouse=f"file://{tmp_path}/lake", **{"glue.region": "eu-west-1"})
+        return
     at = {"uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/lake"}
     sql = load_catalog("sql", type="sql", **at)
     if request.param == "sql":
@@ -99,7 +113,7 @@ def test_snapshots_are_forgotten_and_files_deleted_by_age(catalog: Catalog) -> N
     kept = orders.commit([first])
     orders.commit([orders.file([2])], orders.named(first))
     for _ in range(105):
-        orders.commit(keep=[kept.at])
+        orders.commit(keep=lambda: [kept.version])
     assert 76 <= len(catalog.load_table(NAME).metadata.snapshots) <= 101
     assert orders.now.since(2) is None
     assert [entry.version for entry in orders.now.since(100) or ()] == list(range(101, 109))
@@ -135,7 +149,6 @@ def test_a_commit_without_an_answer_is_unknown(catalog: Catalog, monkeypatch: py
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        ({"type": "hive", "uri": "thrift://h:9083"}, {"type": "hive", "uri": "thrift://h:9083"}),
         ({"type": "glue", "client.region": "eu-1"}, {"type": "glue", "glue.region": "eu-1", "s3.region": "eu-1"}),
         (
             {"catalog-impl": "org.apache.iceberg.rest.RESTCatalog", "uri": "http://r", "credential": "a:b"},
@@ -150,14 +163,69 @@ def test_a_commit_without_an_answer_is_unknown(catalog: Catalog, monkeypatch: py
 def test_the_settings_of_spark_open_the_same_catalog(settings: dict[str, str], expected: dict[str, str]) -> None:
     conf = {f"spark.sql.catalog.lake.{key}": value for key, value in settings.items()}
     conf["spark.sql.catalog.lake"] = "org.apache.iceberg.spark.SparkCatalog"
-    assert catalogs.properties("lake", conf) == expected
-    assert catalogs.properties("other", conf) == {}
-    assert catalogs.warehouse("lake", conf) is None
+    assert catalogs.properties("lake", conf, {}) == expected
+    assert catalogs.properties("other", conf, {}) == {}
+    assert without_spark("lake.bronze.orders", conf)
 
 
-def test_a_catalog_that_only_spark_reaches_is_refused_by_name() -> None:
-    conf = {"spark.sql.catalog.lake": "x", "spark.sql.catalog.lake.type": "nessie"}
+def test_the_storage_of_the_region_is_the_catalogs_unless_its_settings_say_otherwise() -> None:
+    conf = {"spark.sql.catalog.lake.type": "rest", "spark.sql.catalog.lake.uri": "http://r"}
+    conf["spark.sql.catalog.lake.s3.region"] = "eu-2"
+    storage = {"endpoint": "minio:9000", "scheme": "http", "region": "eu-1", "secret_key": "k"}
+    assert catalogs.properties("lake", conf, storage) == {
+        "type": "rest",
+        "uri": "http://r",
+        "s3.endpoint": "http://minio:9000",
+        "s3.region": "eu-2",
+        "s3.secret-access-key": "k",
+    }
+
+
+@pytest.mark.parametrize(
+    ("settings", "path"),
+    [
+        ({"type": "nessie", "uri": "http://n"}, "lake.bronze.orders"),
+        ({"type": "hive", "uri": "thrift://h:9083"}, "lake.bronze.orders"),
+        ({"type": "jdbc", "uri": "jdbc:oracle:thin:@h"}, "lake.bronze.orders"),
+        ({"type": "hadoop", "warehouse": "hdfs://n/w"}, "lake.bronze.orders"),
+        ({"type": "glue", "warehouse": "gs://b/w"}, "lake.bronze.orders"),
+        ({"type": "rest", "uri": "http://r"}, "/tables/orders"),
+        ({"type": "rest", "uri": "http://r"}, "other.bronze.orders"),
+    ],
+)
+def test_a_table_in_a_catalog_that_only_spark_reaches_is_left_to_spark(settings: dict[str, str], path: str) -> None:
+    assert not without_spark(path, {f"spark.sql.catalog.lake.{key}": value for key, value in settings.items()})
+
+
+def test_a_catalog_whose_type_has_changed_since_is_refused_by_name() -> None:
     with pytest.raises(CannotCommit, match="lake is of type nessie"):
-        catalogs.properties("lake", conf)
-    folder = {"spark.sql.catalog.lake.type": "hadoop", "spark.sql.catalog.lake.warehouse": "s3://b/w"}
-    assert catalogs.warehouse("lake", folder) == "s3://b/w"
+        catalogs.properties("lake", {"spark.sql.catalog.lake.type": "nessie"}, {})
+
+
+@pytest.mark.parametrize("kind", ["jdbc", "hadoop"])
+def test_K6_a_table_in_a_catalog_that_the_region_names_is_written_without_spark(kind: str, tmp_path: Path) -> None:
+    warehouse = f"{tmp_path}/lake"
+    settings = {"type": kind, "uri": f"jdbc:sqlite:{tmp_path}/catalog.db", "warehouse": warehouse}
+    conf = {f"spark.sql.catalog.lake.{key}": value for key, value in settings.items()}
+    table = {"name": "orders", "format": "iceberg", "path": "lake.bronze.orders"}
+    landing = Landing(MemoryStore(), tmp_path, tables=[table], host={"processes": True, "conf": conf})
+
+    def rows() -> list[int]:
+        if kind == "jdbc":
+            catalog = load_catalog("lake", type="sql", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=warehouse)
+            return sorted(catalog.load_table("bronze.orders").scan().to_arrow().column("offset").to_pylist())
+        version = (tmp_path / "lake/bronze/orders/metadata/version-hint.text").read_text()
+        static = StaticTable.from_metadata(f"{warehouse}/bronze/orders/metadata/v{version}.metadata.json")
+        return sorted(static.scan().to_arrow().column("offset").to_pylist())
+
+    for expected in (range(5), range(10)):
+        landing.land(5)
+        road.advance(landing.region, "orders")
+        assert rows() == sorted([*expected] * len(landing.tps))
+    landing.rewind(1)
+    road.fence(landing.region, "orders")
+    assert rows() == sorted([*range(5)] * len(landing.tps))
+    assert audit.look(landing.region, "orders").clean
+    found = Findings()
+    assert in_tables.look(landing.region, found) == ("orders",)
+    assert not found.kept and not found.notes

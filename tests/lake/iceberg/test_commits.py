@@ -86,7 +86,7 @@ def test_a_commit_keeps_the_versions_that_it_is_asked_to_keep(tmp_path: Path) ->
     kept = orders.commit([first])
     orders.commit(remove=orders.named(first))
     for _ in range(120):
-        orders.commit(keep=[kept.at])
+        orders.commit(keep=lambda: [kept.version])
     assert paths(orders.log.look(kept.at)) == {first.path}
     assert 76 <= len(json.loads(orders.metadata.read_text())["snapshots"]) <= 101
     for _ in range(100):
@@ -203,10 +203,10 @@ def test_expiry_forgets_by_age_and_deletes_only_what_nothing_refers_to(tmp_path:
     kept = orders.commit([second], orders.named(first))
     orders.commit([third], orders.named(second))
     stray = orders.file([9])
-    assert orders.log.expire([kept.at], time.time()) == 0, "all files are younger than a day"
+    assert orders.log.expire([kept.version], time.time()) == 0, "all files are younger than a day"
     for file in orders.folder.rglob("*.*"):
         os.utime(file, (time.time() - 2 * DAY,) * 2)
-    assert orders.log.expire([kept.at], time.time()) > 0
+    assert orders.log.expire([kept.version], time.time()) > 0
     left = {str(file.relative_to(orders.folder)) for file in orders.folder.rglob("*.parquet")}
     assert left == {second.path, third.path}, f"{first.path} and {stray.path} go"
     assert orders.log.look(kept.at) is not None
