@@ -1,4 +1,4 @@
-"""Makes few large files of many small ones in a raw table, without Spark; no row changes (SPEC K6).
+"""Makes few large files of many small ones in a table, without Spark; no row changes (SPEC K6).
 
 Only of checkpoints that are retired: no reset reaches them, so that what a rewind takes out is in small files of its own. Nobody is kept
 waiting: the new file is written first, then one commit replaces the old ones by it, if each of them is still there as it was.
@@ -9,11 +9,14 @@ from __future__ import annotations
 import logging
 import time
 import uuid
+from bisect import bisect
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
+from crkafka_core.config.json_columns import PREFIX
 from crkafka_core.control import Reader
 from crkafka_core.holder import holder
 from crkafka_core.lake import files, formats, standing, writing
@@ -35,7 +38,11 @@ _LOOKS = 100
 """Times that others may commit between our look and our commit, one after the other."""
 PATIENCE = 120.0
 """Seconds for which a writer is waited for, before what nobody needs any more is deleted."""
-_ORDER = [("topic", "ascending"), ("partition", "ascending"), ("offset", "ascending")]
+CROWD = 100
+"""Files of about one size that the keeper of a table joins, beside its commits."""
+_SIZES = (2**18, 2**22)
+"""Bytes at which the next size begins. So a row is written again once for each size, and not each time that files are joined."""
+_ORDER = [prefix + name for prefix in ("", PREFIX) for name in ("topic", "partition", "offset")]
 
 
 @dataclass(frozen=True)
@@ -64,13 +71,20 @@ def maintain(region: Handle, name: str, *, target: int = TARGET, logs: Logs = fo
     table = region.plane.read(lambda reader, row: tables.of(reader, name))
     writing.refuse_copy(region, deletes=True)
     log = logs(region, table)
-    merged, into = compact(region, name, log, target=target)
+    merged, into = _joined(region, name, log, target, least=1)
     with as_writer(region, name):  # so that nothing is deleted that a write under way has made
-        return Maintained(name, merged, into, log.expire((), None))
+        keep = region.plane.read(lambda reader, _: tables.versions_in_reach(reader, table))
+        return Maintained(name, merged, into, log.expire(keep, None))
 
 
-def compact(region: Handle, name: str, log: TableLog, *, target: int = TARGET) -> tuple[int, int]:
-    """How many files are gone, and how many new ones have their rows."""
+def join_crowds(region: Handle, name: str, *, logs: Logs = formats.open_log) -> Maintained:
+    """Join small files where there are many of about one size: so a table has a few hundred of them, however long it is written."""
+    table = region.plane.read(lambda reader, row: tables.of(reader, name))
+    return Maintained(name, *_joined(region, name, logs(region, table), TARGET, least=CROWD))
+
+
+def _joined(region: Handle, name: str, log: TableLog, target: int, *, least: int) -> tuple[int, int]:
+    """How many files are gone, and how many new ones have their rows; only of a size of which there are at least so many files."""
     snapshot = log.look()
     table = region.plane.read(lambda reader, row: tables.of(reader, name))
     standing.check_place(table, snapshot)
@@ -83,11 +97,17 @@ def compact(region: Handle, name: str, log: TableLog, *, target: int = TARGET) -
         for file in snapshot.files((1, settled))
         if file.marks is None and file.bytes < target * 3 // 4 and staying.of_file(file)
     ]
+    sizes = Counter(map(_size, small))
     merged = into = 0
-    for group in groups(small, target):
-        if _replaced(log, Stamp(uid, name, 0, mark_of(uuid.uuid4().hex), 0), group):
+    for group in groups((file for file in small if sizes[_size(file)] >= least), target):
+        stamp = Stamp(uid, name, 0, mark_of(region.runtime.unique()), 0)
+        if _replaced(log, snapshot.schema, stamp, group):
             merged, into = merged + len(group), into + 1
     return merged, into
+
+
+def _size(file: DataFile) -> int:
+    return bisect(_SIZES, file.bytes)
 
 
 def _settled(reader: Reader, region: Region, name: str) -> tuple[str, int]:
@@ -110,11 +130,11 @@ def groups(small: Iterable[DataFile], target: int) -> list[list[DataFile]]:
     return [group for group in made if len(group) > 1]
 
 
-def _replaced(log: TableLog, stamp: Stamp, group: Sequence[DataFile]) -> bool:
+def _replaced(log: TableLog, schema: pa.Schema, stamp: Stamp, group: Sequence[DataFile]) -> bool:
     """Whether one file has taken the place of these."""
     lowest, highest = (pick(file.numbers[end] for file in group if file.numbers) for pick, end in ((min, 0), (max, 1)))
     path = f"{stamp.uid}/packed/{lowest:012d}-{highest:012d}-{stamp.token:016x}.parquet"
-    (new,) = files.written(log.storage, path, _rows(log, group))
+    (new,) = files.written(log.storage, path, _rows(log, schema, group))
     if all(file.rows >= 0 for file in group) and new.rows != sum(file.rows for file in group):
         log.storage.delete(path)
         raise Refused(
@@ -146,8 +166,8 @@ def _committed(log: TableLog, new: NewFile, group: Sequence[DataFile], stamp: St
     raise Refused(f"Other programs keep committing to table {stamp.table}.", hint="It can be tried again at any time.")
 
 
-def _rows(log: TableLog, group: Sequence[DataFile]) -> Iterator[pa.RecordBatch]:
-    """All rows, as batches of a row group's size, each in the order of topic, partition and offset."""
+def _rows(log: TableLog, schema: pa.Schema, group: Sequence[DataFile]) -> Iterator[pa.RecordBatch]:
+    """All rows with the table's columns, as batches of a row group's size, each in the order of topic, partition and offset."""
     held: list[pa.Table] = []
     rows = size = 0
     for file in group:
@@ -155,14 +175,16 @@ def _rows(log: TableLog, group: Sequence[DataFile]) -> Iterator[pa.RecordBatch]:
             held.append(pa.Table.from_batches([batch]))
             rows, size = rows + batch.num_rows, size + batch.nbytes
             if rows >= _GROUP_ROWS or size >= _GROUP_BYTES:
-                yield _ordered(held)
+                yield _ordered(schema, held)
                 held, rows, size = [], 0, 0
     if held:
-        yield _ordered(held)
+        yield _ordered(schema, held)
 
 
-def _ordered(held: Sequence[pa.Table]) -> pa.RecordBatch:
-    together = pa.concat_tables(held, promote_options="default").sort_by(_ORDER)
+def _ordered(schema: pa.Schema, held: Sequence[pa.Table]) -> pa.RecordBatch:
+    order = [(name, "ascending") for name in _ORDER if name in schema.names]
+    together = pa.concat_tables([schema.empty_table(), *held], promote_options="permissive")
+    together = together.select(schema.names).sort_by(order)
     return together.combine_chunks().to_batches()[0]
 
 

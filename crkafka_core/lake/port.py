@@ -184,7 +184,7 @@ class TableLog(Protocol):
 
     storage: Storage
     """The folder of its data files."""
-    placed_late = False
+    placed_late: bool = False
     """Where the folder is, is known once the table is made: its catalog chooses."""
 
     def look(self, version: str = "") -> Snapshot | None:

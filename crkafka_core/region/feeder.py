@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Protocol
 
-from crkafka_core.config.sections import TableConfig
 from crkafka_core.control import Reader
 from crkafka_core.holder import holder
 from crkafka_core.lake import road
@@ -26,6 +25,7 @@ from crkafka_core.model.plural import plural
 from crkafka_core.plane import checkpoints, epochs
 from crkafka_core.plane import tables as plane
 from crkafka_core.region.feeder_process import FeederProcess, Tell
+from crkafka_core.region.joining import Joining
 from crkafka_core.region.lease import DriverLease, free
 
 if TYPE_CHECKING:
@@ -78,6 +78,7 @@ class Feeder(Loop):
         """Table → failures in a row, when to try again, and what was said."""
         self._writing: dict[str, Writing] = {}
         """Table → its last commit, which may still be under way."""
+        self._joining = Joining(region, means, tell)
 
     def begin(self) -> None:
         self._runtime.start(self)
@@ -100,7 +101,9 @@ class Feeder(Loop):
                 self._let_go()
                 return False
             version = self._region.plane.read(lambda _, row: row.version)
-            if not self._feed():
+            fed = self._feed()
+            self._joining.begin()
+            if not fed:
                 self._region.plane.wait(version, patience)
             return True
         except CrkafkaError as error:
@@ -172,7 +175,8 @@ class Feeder(Loop):
     def _write(self, name: str, work: Work) -> bool:
         """On the table's thread: whether it was done, or can be tried again at once."""
         try:
-            work(self._region, name, means=self._means)
+            if work(self._region, name, means=self._means) is not None:
+                self._joining.committed(name)
             self._failed.pop(name, None)
             return True
         except LeaseHeld:
@@ -231,9 +235,9 @@ def feeding(
     """
     feeders: list[Ending] = []
     declared = [t for t in region.config.tables if t.kept_fresh]
-    if any(map(adopting, region.config.tables)):  # also those left to others follow a rewind by it
+    if any(map(region.config.adopts, region.config.tables)):  # also those left to others follow a rewind by it
         feeders.append(Feeder(region, tell=tell))
-    if any(not adopting(t) for t in declared):
+    if any(not region.config.adopts(t) for t in declared):
         feeders.append(warm(tell, news or tell) if warm is not None else FeederProcess(region, tell=tell, news=news))
     for feeder in feeders:
         feeder.begin()
@@ -268,8 +272,3 @@ def behind(region: Handle) -> dict[str, int]:
     with suppress(CrkafkaError):
         return region.plane.read(lambda reader, row: plane.late(reader, row, left))
     return {}
-
-
-def adopting(table: TableConfig) -> bool:
-    """Whether a declared table takes segments as they are, without Spark."""
-    return plane.has_log(table.format, table.path) and table.shape is None

@@ -37,6 +37,7 @@ class ToyTable:
     name: str
     path: str
     options: Mapping[str, str] = field(default_factory=dict)
+    placed_late = False
 
     def __post_init__(self) -> None:
         self.storage = Storage.open(self.path)

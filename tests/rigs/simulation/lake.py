@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -154,6 +154,8 @@ def reach(world: World, owner: Owner, table: str) -> None:
 class SimulatedLog:
     """Of one table, as one process reaches it."""
 
+    placed_late = False
+
     def __init__(self, world: World, owner: Owner, lake: Lake) -> None:
         self.lake = lake
         self.storage: Storage = LakeStorage(world, owner, lake)
@@ -180,7 +182,7 @@ class SimulatedLog:
         self.reach()
         return SimulatedSnapshot(self, after + 1)
 
-    def expire(self, keep: Collection[str], older_than: float | None) -> int:
+    def expire(self, keep: Collection[int], older_than: float | None) -> int:
         return 0
 
 
@@ -217,7 +219,7 @@ class SimulatedSnapshot:
         schema: pa.Schema | None = None,
         changes_rows: bool = True,
         info: Mapping[str, Any] | None = None,
-        keep: Collection[str] = (),
+        keep: Callable[[], Collection[int]] = tuple,
     ) -> SimulatedSnapshot:
         self._log.reach()
         gone, made = {file.path for file in remove}, self._made

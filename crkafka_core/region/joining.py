@@ -1,0 +1,60 @@
+"""Joins small files of tables in the background of their keeper, at low priority, so that nobody has to think of it (SPEC K6)."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+
+from crkafka_core.lake import compact
+from crkafka_core.lake.handle import Handle
+from crkafka_core.lake.road import Means
+from crkafka_core.loop import Repeated
+from crkafka_core.model.errors import CrkafkaError
+
+_log = logging.getLogger(__name__)
+EVERY = 25
+"""Commits to a table after which its files are looked at again."""
+_NICENESS = 15
+
+
+class Joining:
+    """One table after the other, on a thread that ends when none is due. It takes no lease, so that no commit of rows waits for it."""
+
+    def __init__(self, region: Handle, means: Means, tell: Callable[[str], None]) -> None:
+        self._region, self._means, self._tell = region, means, tell
+        self._commits: Counter[str] = Counter()
+        """Table → commits since the last look."""
+        self._loop: Repeated | None = None
+
+    def committed(self, name: str) -> None:
+        """A commit of rows was made to the table."""
+        self._commits[name] += 1
+
+    def begin(self) -> None:
+        """Look at what is due, if that is not under way."""
+        runtime = self._region.runtime
+        if max(self._commits.values(), default=0) >= EVERY and (self._loop is None or runtime.ended(self._loop, 0.0)):
+            self._loop = Repeated("joins files", self._turn, runtime)
+            runtime.start(self._loop)
+
+    def _turn(self) -> bool:
+        with suppress(OSError, AttributeError):  # of this thread alone; not everywhere
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
+        name = max(self._commits, key=lambda each: self._commits[each])
+        if self._commits[name] < EVERY:
+            return False
+        self._commits[name] = 0
+        try:
+            done = compact.join_crowds(self._region, name, logs=self._means.logs)
+            if done.merged:
+                _log.info("table %s: %s", name, compact.in_words(done))
+        except CrkafkaError as error:
+            self._tell(f"table {name}: its small files are not joined: {error}")
+        except Exception as error:
+            _log.exception("table %s: small files", name)
+            self._tell(f"table {name}: its small files are not joined: {type(error).__name__}: {error}")
+        return True

@@ -1,0 +1,34 @@
+"""The keeper of a table joins its small files beside the commits (SPEC K6)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from crkafka_core.lake import compact
+from crkafka_core.region import joining
+from crkafka_core.region.feeder import Feeder
+from tests.lake.rig import Iceberg, Rig
+
+
+@pytest.mark.parametrize("kind", [Rig, Iceberg])
+def test_K6_a_table_has_few_small_files_however_long_it_is_written(
+    kind: type[Rig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compact, "CROWD", 10)
+    monkeypatch.setattr(joining, "EVERY", 5)
+    rig, told, most = kind(tmp_path), list[str](), 0
+    keeper = Feeder(rig.region, tell=told.append, means=rig.means)
+    for number in range(1, 41):
+        rig.land(1)
+        if number > 2:
+            rig.landing.retire(number - 2)
+        keeper.turn(0.0)
+        if keeper._joining._loop is not None:
+            keeper._joining._loop.join(20)
+        snapshot = rig.log("bronze", str(rig.path), {}).look()
+        most = max(most, len(list(snapshot.files())))
+    keeper.end()
+    assert rig.table().acknowledged == 40 and most < 40, "80 files were written"
+    assert rig.rows() == rig.truth() and rig.look().clean and not told
