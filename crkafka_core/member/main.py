@@ -19,12 +19,14 @@ from crkafka_core import logs
 from crkafka_core.config import RegionConfig
 from crkafka_core.control import Store
 from crkafka_core.kafka.edge import Admin, Consumer
+from crkafka_core.kafka.errors import NotAllowed
 from crkafka_core.kafka.properties import client_properties
 from crkafka_core.loop import Repeated, Signal
 from crkafka_core.member import leash
 from crkafka_core.member.edges import Edges, RealEdges
 from crkafka_core.member.event_loop import EventLoop
 from crkafka_core.member.group_owner import refuse_anothers
+from crkafka_core.member.lasting import REFUSED_FOR, Lasting
 from crkafka_core.member.message_queue import MessageQueue
 from crkafka_core.member.observer import Observer
 from crkafka_core.member.open_segments import OpenSegments
@@ -135,19 +137,26 @@ class MemberProcess:
         except (WrongRegion, OldConfiguration, TooOld, NotOwner) as refused:
             _log.error("%s", refused)
             return REFUSED
-        except ServiceUnavailable as away:
+        except (ServiceUnavailable, NotAllowed) as away:
             if not stop.is_set():
                 raise
             _log.info("%s", away)  # it was waited for until the end
             return CODES[ExitKind.CLEAN]
 
     def _patiently(self, call: Callable[[], T], stop: Signal) -> T:
-        """Call until the service answers. The host reports its absence, once for all members."""
-        pause = 0.2
+        """Call until the service answers. The host reports its absence, once for all members.
+
+        Kafka may refuse our identity or rights for a while, as where they are renewed (SPEC X11).
+        """
+        pause, refused = 0.2, Lasting()
         while True:
             try:
                 return call()
-            except ServiceUnavailable as error:
+            except (ServiceUnavailable, NotAllowed) as error:
+                if not isinstance(error, NotAllowed):
+                    refused.over()
+                elif refused.seconds(self.runtime.now()) >= REFUSED_FOR:
+                    raise
                 _log.info("%s", error)
                 if self.runtime.wait(stop, pause):
                     raise

@@ -34,13 +34,14 @@ def expects(reader: Reader, region: Region, member: str) -> bool:
 
 
 def fills(reader: Reader, region: Region, member: rows.Member) -> bool:
-    """Whether the number that is being filled is, by this incarnation, with exactly what it reports to hold (SPEC C8)."""
-    row = reader.get(Filler, region.filling, member.name)
-    return (
-        row is not None
-        and row.incarnation == member.incarnation
-        and partitions_in(row.offsets_json) == unpack(member.assignment_json)
-    )
+    """Whether the number that is being filled is, by this incarnation, with exactly what it reports to hold (SPEC C8).
+
+    A spare that came after the number was handed out holds nothing, and fills nothing.
+    """
+    row, held = reader.get(Filler, region.filling, member.name), unpack(member.assignment_json)
+    if row is None:
+        return not held
+    return row.incarnation == member.incarnation and partitions_in(row.offsets_json) == held
 
 
 def begin_fill(tx: Tx) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from crkafka_core.control import KeyExists, Reader, Tx
 from crkafka_core.model.errors import NotRunning, OldConfiguration, Stale, Superseded, WrongRegion
-from crkafka_core.model.offsets import TP, pack
+from crkafka_core.model.offsets import TP, pack, unpack
 from crkafka_core.model.phase import Phase, Wanted
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Group, Launch, Member, MemberStatus, Region, ResetCause
@@ -76,8 +76,8 @@ def register(tx: Tx, who: Registration) -> Member:
     tx.put(member)
     events.log(tx, "registered", f"launch {who.launch} on {who.host}", member=who.name)
     if row is not None and row.status is MemberStatus.LIVE:
-        resets.loss(
-            tx, who.name, f"{who.name} was started again; its earlier process had not left, so it was killed or cut off"
+        _reset_for(
+            tx, row, f"{who.name} was started again; its earlier process had not left, so it was killed or cut off"
         )
     carry_forward(tx)
     return member
@@ -282,8 +282,15 @@ def lose(tx: Tx, name: str, incarnation: str, *, renewals: int, by: str, why: st
 def _lose(tx: Tx, row: Member, why: str, by: str) -> None:
     tx.put(replace(row, status=MemberStatus.LOST, assignment_json=""))
     events.log(tx, "lost", why, member=row.name, by=by)
-    resets.loss(tx, row.name, f"{row.name} was lost: {why}")
+    _reset_for(tx, row, f"{row.name} was lost: {why}")
     carry_forward(tx)
+
+
+def _reset_for(tx: Tx, lost: Member, text: str) -> None:
+    """A loss, unless it was a spare that no open cut waits for: nothing of it is missing (SPEC G5)."""
+    spare = bool(lost.assignment_json) and not unpack(lost.assignment_json)
+    if not (spare and tx.region().phase is Phase.RUNNING):
+        resets.loss(tx, lost.name, text)
 
 
 def fail(tx: Tx, name: str, incarnation: str, why: str) -> None:

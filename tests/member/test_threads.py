@@ -5,19 +5,21 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import pytest
 
 from crkafka_core.config import RegionConfig
-from crkafka_core.kafka.errors import KafkaUnavailable
+from crkafka_core.kafka.errors import KafkaUnavailable, NotAllowed
 from crkafka_core.loop import Signal, Threads
 from crkafka_core.member import watchdog
 from crkafka_core.member.edges import RealEdges
+from crkafka_core.member.lasting import REFUSED_FOR
 from crkafka_core.member.main import MemberProcess, Parts
 from crkafka_core.member.observer import LossWatch, Observer
 from crkafka_core.member.reporter import Reporter
@@ -356,6 +358,30 @@ NEW_GROUP = SimpleNamespace(
     cluster_id=lambda: "c", client_ids=lambda _: [], topics=lambda *_, **__: {}, committed=lambda *_: {}
 )
 """Kafka, as an admin client shows it, where the group has no member and no commit."""
+
+
+@pytest.mark.parametrize(("refused_for", "ends"), [(REFUSED_FOR / 2, False), (REFUSED_FOR * 2, True)])
+def test_x11_a_member_that_starts_waits_while_kafka_refuses_its_login(
+    plane: ControlPlane, refused_for: float, ends: bool
+) -> None:
+    """For a minute at most: rights are taken away and given back when they are renewed."""
+    now = [0.0]
+
+    def wait(_: Any, pause: float) -> bool:
+        now[0] += pause
+        return False
+
+    def cluster_id() -> str:
+        if now[0] < refused_for:
+            raise NotAllowed("The login was refused.")
+        return "c"
+
+    runtime = SimpleNamespace(now=lambda: now[0], wait=wait, unique=lambda: "i")
+    edges: Any = SimpleNamespace(runtime=runtime)
+    process = MemberProcess(cast("RegionConfig", None), plane, "orders/0", "h", edges)
+    with pytest.raises(NotAllowed) if ends else nullcontext():
+        assert process._patiently(cluster_id, threading.Event()) == "c"
+    assert REFUSED_FOR / 2 <= now[0] <= REFUSED_FOR + 5
 
 
 def test_x11_a_member_waits_for_the_token_of_its_clients(

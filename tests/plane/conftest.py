@@ -14,7 +14,7 @@ from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.limits import Limits
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
-from crkafka_core.model.rows import Checkpoint, Event, Member, Region, Reset, ResetCause, Table
+from crkafka_core.model.rows import Checkpoint, Event, Filler, Member, Region, Reset, ResetCause, Table
 from crkafka_core.model.segment import ClosedSegment, Span
 from crkafka_core.model.segment_name import segment_path
 from crkafka_core.plane import advance, cuts, events, life, limits, members, resets, starts, tables
@@ -163,7 +163,9 @@ class Kit:
                 tuple(Span(tp, *o) for tp, o in offsets.items()),
             )
         ]
-        there = tuple(sorted(self.live))
+        fillers = self.plane.read(
+            lambda reader, _: reader.column(Filler, "member", ("checkpoint", "=", checkpoint), order=("member",))
+        )
         return self.do(
             lambda tx: cuts.contribute(
                 tx,
@@ -174,7 +176,7 @@ class Kit:
                     row.epoch,
                     row.head,
                     self.generation,
-                    there,
+                    tuple(fillers),
                     offsets,
                     topic_ids if topic_ids is not None else dict.fromkeys({tp.topic for tp in held}, "id-t"),
                     segments if rows else [],

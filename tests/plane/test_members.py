@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from crkafka_core.model.errors import NotRunning, Stale, Superseded, WrongRegion
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Launch, Member, MemberStatus, Region
-from crkafka_core.plane import advance, life, members
+from crkafka_core.plane import advance, cuts, life, members
 from crkafka_core.plane.transact import ControlPlane
-from tests.plane.conftest import LIMITS, P0, P1
-
-if TYPE_CHECKING:
-    from tests.plane.conftest import Kit
+from tests.plane.conftest import LIMITS, P0, P1, Kit
 
 
 def test_44_member_cut_off_from_kafka_alone_is_lost_after_a_while(kit: Kit) -> None:
@@ -118,6 +113,34 @@ def test_G3_registration_raises_the_epoch_only_where_records_flow(kit: Kit) -> N
     kit.register(1)
     kit.register(0)
     assert kit.row.epoch == epoch + 1
+
+
+@pytest.mark.parametrize("end", ["left", "killed", "failed"])
+def test_G5_a_spare_that_goes_and_comes_back_causes_no_reset(end: str) -> None:
+    """It holds nothing: nothing of it is missing, and no cut waits for it."""
+    kit = Kit(wanted=3).running()
+    epoch = kit.row.epoch
+    if end == "left":
+        kit.do(lambda tx: members.leave(tx, "orders/2", kit.live["orders/2"]))
+    elif end == "failed":
+        kit.do(lambda tx: members.fail(tx, "orders/2", kit.live["orders/2"], "no memory"))
+    kit.register(2)
+    kit.report(2, set())
+    checkpoint = kit.open()
+    for number in (0, 1):
+        kit.contribute(checkpoint, number, 10)
+    assert kit.do(lambda tx: cuts.merge(tx, checkpoint)).merged_at
+    kit.report(2, set())
+    assert (kit.row.epoch, kit.row.phase, kit.row.head) == (epoch, Phase.RUNNING, checkpoint)
+    kit.report(2, {P1})
+    assert kit.row.epoch == epoch + 1, "it holds what another fills"
+
+
+def test_G5_a_spare_that_an_open_cut_waits_for_is_a_loss() -> None:
+    kit = Kit(wanted=3).running()
+    kit.open()
+    kit.register(2)
+    assert kit.row.phase is Phase.RESETTING
 
 
 def test_33_superseded_process_is_told_so_before_it_is_told_anything_else(kit: Kit) -> None:
