@@ -1,8 +1,8 @@
--- Roles of a control plane on PostgreSQL 15 or newer, with row-level security for each region. `crkafka roles` prints this;
+-- Roles of a control plane on PostgreSQL 15 or newer, with row-level security for each region. `crkafka init --roles` prints this;
 -- docs/security.md tells who may do what. Whoever runs it owns the tables and may make roles. Safe to repeat, and to be
 -- repeated after each `crkafka init` that has migrated.
 --
---   crkafka roles | psql -v ON_ERROR_STOP=1 -d DATABASE
+--   crkafka init --roles | psql -v ON_ERROR_STOP=1 -d DATABASE
 --   CREATE ROLE orders_host LOGIN IN ROLE crkafka_region;
 --   \password orders_host
 --   INSERT INTO crkafka.region_access VALUES ('orders_host', 'orders');

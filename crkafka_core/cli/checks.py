@@ -1,4 +1,4 @@
-"""What `check` looks at, one function each: says what is there, or raises what is wrong; nothing is changed."""
+"""The checks of `crkafka check`, one function each: it returns a finding or raises the error, and changes nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from crkafka_core import maven
-from crkafka_core.cli.plane import control_plane
+from crkafka_core.cli.resources import control_plane
 from crkafka_core.config import BadConfiguration, RegionConfig, catalogs, redact
 from crkafka_core.config.changes import Change, changes
 from crkafka_core.config.location import in_catalog, is_local, sqlite_file
@@ -41,24 +41,24 @@ _PATIENCE = 4.0
 
 @dataclass(frozen=True)
 class Stored:
-    """What the control plane knows of the region, from one read."""
+    """The region's rows in the control plane, from one read."""
 
     row: Region | None = None
     groups: tuple[Group, ...] = ()
-    """All groups, of whichever region."""
+    """The groups of all regions."""
     initials: tuple[Initial, ...] = ()
     tables: tuple[Table, ...] = ()
     members: tuple[str, ...] = ()
     """Client ids of live members."""
     place: Place | None = None
-    """Where the control plane is."""
+    """Address of the control plane."""
 
 
 Check = Callable[[RegionConfig, Stored], str]
 
 
 def stored(config: RegionConfig) -> Stored:
-    """Empty when there is no control plane yet."""
+    """Read the rows; empty without a control plane."""
     if (file := sqlite_file(config.resolved_control_plane())) is not None and not file.exists():
         _can_be_made(file, f"The file {file} cannot be made", "control_plane")
         return Stored()
@@ -81,7 +81,7 @@ def _stored(config: RegionConfig) -> Stored:
 
 
 def _can_be_made(file: Path, refused: str, key: str) -> None:
-    """Whether this user can make it, with the folders above it, as `init` or a writer would."""
+    """Refuse a file that this user cannot make, with the folders above it, as `init` or a writer would."""
     try:
         with TemporaryDirectory(dir=next(folder for folder in file.parents if folder.exists())):
             pass
@@ -100,62 +100,60 @@ def references(config: RegionConfig, _: Stored) -> str:
 
 
 def region(config: RegionConfig, stored: Stored) -> str:
-    """What has changed since the region was made or brought up to date."""
+    """The region's phase, and changes of the configuration since the last `init`."""
     row = stored.row
     if row is None:
-        return "not there yet: `crkafka init` makes it"
+        return "does not exist yet: `crkafka init` makes it"
     text = f"{row.phase}"
     changed = since(row, config)
     refuse(row, config)
     if changed:
-        text += (
-            f"; changed since `crkafka init`: {'; '.join(map(str, changed))}. Run it again, then start the host anew"
-        )
+        text += f"; changed since `crkafka init`: {'; '.join(map(str, changed))}. Run it again, then restart the host"
     if otherwise := read_otherwise(changed):
         text += f"; {otherwise}"
     if row.members_wanted != config.members:
-        text += f"; {plural(row.members_wanted, 'member is', 'members are')} wanted, as `crkafka scale` says, and not {config.members}"
+        text += f"; `crkafka scale` wants {plural(row.members_wanted, 'member')}, the configuration {config.members}"
     return text
 
 
 def since(row: Region, config: RegionConfig) -> list[Change]:
-    """What the file says otherwise than the region's row."""
+    """Differences between the file and the region's row."""
     if not row.config_json:
         return []
     try:
         return changes(RegionConfig.from_json(row.config_json), config)
-    except BadConfiguration:  # an older version took it
-        return [Change("the whole", "what this version refuses", "what the file says")]
+    except BadConfiguration:  # an older version accepted it
+        return [Change("the whole", "a configuration that this version refuses", "the file")]
 
 
 def read_otherwise(before: Iterable[Change]) -> str:
-    """What follows where records are read from Kafka by another `isolation.level` from now on; empty: they are not."""
+    """The consequence of another `isolation.level`; empty if it did not change."""
     level, usual = "isolation.level", DEFAULTS["isolation.level"]
     if not any(each.key == f"kafka.{level}" and (each.before or usual) != (each.after or usual) for each in before):
         return ""
     return (
-        f"{level} is another than before: of checkpoints whose segments are retired, those with records of aborted transactions "
-        "cannot be read from Kafka again, and such a read is refused. Let tables take what waits for them first, or write the old one"
+        f"{level} has changed: checkpoints with retired segments and records of aborted transactions cannot be read from Kafka again: "
+        "that read is refused. Let the tables catch up first, or restore the old value"
     )
 
 
 def refuse(row: Region, config: RegionConfig) -> None:
-    """Another group or index than the region's own: its members would not be taken (SPEC G1)."""
+    """Refuse another group or index than the region's own: its members would be refused (SPEC G1)."""
     if row.group_id not in ("", config.group_id):
         raise ConfigError(
-            f"The region's group is {row.group_id!r}, and the configuration says {config.group_id!r}: its members would be refused.",
-            hint="Write the old group.id, or make another region.",
+            f"The region's group is {row.group_id!r}, the configuration has {config.group_id!r}: its members would be refused.",
+            hint="Restore the old group.id, or make another region.",
         )
     if row.region_index != config.region_index:
         raise ConfigError(
-            f"The region has region_index {row.region_index}, and the configuration says {config.region_index}: "
+            f"The region has region_index {row.region_index}, the configuration {config.region_index}: "
             "its members would be refused.",
-            hint="Write the old one.",
+            hint="Restore the old one.",
         )
 
 
 def storage(config: RegionConfig, stored: Stored) -> str:
-    """Also whose the segments are: a copy of the control plane, or an older state of it, would be refused (SPEC T3, G10)."""
+    """Access to the storage, and its owner: a copy or an older state of the control plane is refused (SPEC T3, G10)."""
     from crkafka_core.region import Region as Opened
     from crkafka_core.segments import owner
     from crkafka_core.segments.storage import Storage
@@ -178,7 +176,7 @@ def storage(config: RegionConfig, stored: Stored) -> str:
 
 
 def kafka(config: RegionConfig, stored: Stored) -> str:
-    """The cluster and its topics; one that was made anew is named (SPEC S4)."""
+    """The cluster, its topics and their sizes; a deleted or recreated topic is refused (SPEC S4)."""
     from crkafka_core.kafka import clients
     from crkafka_core.kafka.admin import KafkaAdmin
 
@@ -186,7 +184,7 @@ def kafka(config: RegionConfig, stored: Stored) -> str:
     admin = KafkaAdmin(given, timeout=_PATIENCE)
     clients.consumer(
         client_properties(given, config.limits(), client_id="crkafka-check")
-    ).close()  # takes all, or says why not
+    ).close()  # refuses a property that the client does not know
     cluster = admin.cluster_id()
     topics = check_topics(admin, config)
     _same_topics(stored, {name: topic.id for name, topic in topics.items()})
@@ -196,18 +194,18 @@ def kafka(config: RegionConfig, stored: Stored) -> str:
 
 
 def _small_enough(config: RegionConfig, largest: Mapping[str, int]) -> None:
-    """A record that the client does not take would stand in the way of its partition for ever (SPEC X9)."""
-    takes = int(config.resolved_kafka().get("receive.message.max.bytes", RECEIVED_BYTES))
+    """Refuse topics whose records may exceed what the client accepts: one would block its partition for good (SPEC X9)."""
+    accepted = int(config.resolved_kafka().get("receive.message.max.bytes", RECEIVED_BYTES))
     for topic, most in sorted(largest.items()):
-        if most + RECEIVED_BESIDE > takes:
+        if most + RECEIVED_BESIDE > accepted:
             raise ConfigError(
-                f"Topic {topic} takes messages of up to {most} bytes (max.message.bytes), and the client answers of up to {takes}.",
+                f"Topic {topic} accepts messages of up to {most} bytes (max.message.bytes), the client responses of up to {accepted}.",
                 hint=f"kafka: set `receive.message.max.bytes` to {most + RECEIVED_BESIDE} or more; memory of a member grows with it.",
             )
 
 
 def _same_topics(stored: Stored, now: Mapping[str, str]) -> None:
-    """A topic that was deleted and made anew keeps its name and nothing else (SPEC S4)."""
+    """Refuse a deleted topic, and one that was recreated under its name (SPEC S4)."""
     for topic, topic_id in sorted({i.topic: i.topic_id for i in stored.initials}.items()):
         if topic not in now:
             raise DataLoss(starts.deleted(topic, topic_id), hint=starts.FORGET)
@@ -216,7 +214,7 @@ def _same_topics(stored: Stored, now: Mapping[str, str]) -> None:
 
 
 def group(config: RegionConfig, stored: Stored) -> str:
-    """Whose the group is, and who is in it (SPEC G1, G8)."""
+    """The owner of the group, and its consumers (SPEC G1, G8)."""
     from crkafka_core.kafka.admin import KafkaAdmin
     from crkafka_core.kafka.errors import NotAllowed
 
@@ -235,7 +233,7 @@ def group(config: RegionConfig, stored: Stored) -> str:
     if stored.row is not None and stored.row.cluster_id not in ("", cluster):
         raise ConfigError(
             f"The region reads from the cluster {stored.row.cluster_id}, and this one is {cluster}.",
-            hint="Mend bootstrap.servers, or make another region.",
+            hint="Correct bootstrap.servers, or make another region.",
         )
     foreign = sorted(c for c in clients if alarms.is_foreign(config.region, c, stored.members))
     if foreign:
@@ -247,7 +245,7 @@ def group(config: RegionConfig, stored: Stored) -> str:
 
 
 def group_is_free(config: RegionConfig, stored: Stored) -> None:
-    """Refuse another region's group before this region is made; Kafka has to answer only where a group of this name is known (SPEC G1)."""
+    """Refuse another region's group before this region is made; asks Kafka only if a group of this name is known (SPEC G1)."""
     from crkafka_core.kafka.admin import KafkaAdmin
 
     others = [g for g in stored.groups if g.group_id == config.group_id and g.region != config.region]
@@ -270,7 +268,7 @@ def _belongs(config: RegionConfig, name: str, bound: Group) -> None:
 
 
 def registry(config: RegionConfig, _: Stored) -> str:
-    """Whether it is there, and has the subjects of the typed tables."""
+    """The schema registry, and the subjects of the typed tables in it."""
     from crkafka_core.decode.registry import Registry
 
     assert config.registry is not None  # a table names it
@@ -283,23 +281,23 @@ def registry(config: RegionConfig, _: Stored) -> str:
 
 
 def by_registry(config: RegionConfig) -> list[TypedConfig]:
-    """What the tables are typed by that have their schema there."""
+    """The `typed` sections of tables whose schema is in the registry."""
     return [t.typed for t in config.tables if t.typed is not None and t.typed.registered]
 
 
 _LOG = {"delta": "_delta_log", "iceberg": "metadata"}
-"""What makes a folder a table of this format: whoever tried to write into a deleted one has made the folder again."""
+"""Subfolder that makes a folder a table; a failed write to a deleted table leaves the folder without it."""
 
 
 def tables(config: RegionConfig, stored: Stored) -> str:
-    """Whether the declared tables are those that SQL knows, and still where they were."""
+    """The declared tables against those in SQL, and whether local ones still exist."""
     known = {t.name: t for t in stored.tables}
     _packages(config)
     for declared in config.tables:
         row = known.get(declared.name)
         if row is not None and (row.format, row.path) != (declared.format, declared.path):
             raise Refused(
-                f"Table {row.name} is declared as {row.format} at {row.path}, and written here as {declared.format} at {declared.path}.",
+                f"Table {row.name} is declared as {row.format} at {row.path}, in the file as {declared.format} at {declared.path}.",
                 hint=f"Give the new one a name of its own, or `crkafka tables undeclare {row.name}` first.",
             )
         if (row is None or not row.version) and is_local(declared.path) and not in_catalog(declared.path):
@@ -316,14 +314,14 @@ def tables(config: RegionConfig, stored: Stored) -> str:
         here = is_local(row.path) and not in_catalog(row.path)
         if row.version and here and not Path(row.path.removeprefix("file://"), _LOG.get(row.format, "")).is_dir():
             raise DataLoss(
-                f"Table {row.name} has rows up to checkpoint {row.acknowledged}, and what its folder {row.path} had is gone.",
-                hint=f"Put it back; or `crkafka tables undeclare {row.name}`, and declare it at another path.",
+                f"Table {row.name} has rows up to checkpoint {row.acknowledged}, but the files in its folder {row.path} are gone.",
+                hint=f"Restore it; or `crkafka tables undeclare {row.name}`, and declare it at another path.",
             )
     return f"{len(config.tables)} declared, {len(known)} known to the region"
 
 
 def host(config: RegionConfig, stored: Stored) -> str:
-    """Who runs the members: slots, Java, and versions that go together (docs/clients.md C-P11)."""
+    """What runs the members: slots, Java, and versions that go together (docs/clients.md C-P11)."""
     from crkafka_core.dev.find_java import find_java
 
     by_spark = [t.name for t in config.tables if t.kept_fresh and not config.adopts(t)]
@@ -340,14 +338,14 @@ def host(config: RegionConfig, stored: Stored) -> str:
         return f"{config.host.spark} (Spark Connect), PySpark {metadata.version('pyspark')}"
     if by_spark and config.host.local_slots == members:
         raise ConfigError(
-            f"All task slots of {config.host.spark} go to {plural(members, 'member')}: none is left for {', '.join(by_spark)}.",
+            f"All task slots of {config.host.spark} go to {plural(members, 'member')}; none is left to write {', '.join(by_spark)}.",
             hint=f"Write local[{members + 1}].",
         )
     return f"{config.host.spark}, PySpark {metadata.version('pyspark')}, {find_java()}"
 
 
 def versions(config: RegionConfig) -> None:
-    """PySpark against the jars that are fetched for it."""
+    """Refuse a PySpark of another version than the jars that are fetched for it."""
     formats = {t.format for t in config.tables}
     own = {"spark.jars", "spark.jars.packages"} & set(config.host.conf)
     if not formats & {"delta", "iceberg"} or own or config.host.connect:
@@ -356,12 +354,12 @@ def versions(config: RegionConfig) -> None:
     if not version.startswith(f"{maven.SPARK}."):
         raise ConfigError(
             f"PySpark {version} is installed; the jars for {' and '.join(sorted(formats))} are for Spark {maven.SPARK}.",
-            hint=f"pip install 'pyspark=={maven.SPARK}.*', or name jars of your own by spark.jars.packages in host.conf.",
+            hint=f"pip install 'pyspark=={maven.SPARK}.*', or name other jars by spark.jars.packages in host.conf.",
         )
 
 
 def _packages(config: RegionConfig) -> None:
-    """What writes tables without Spark."""
+    """Refuse a missing package that writes tables without Spark."""
     if any(t.format == "delta" for t in config.tables):
         _installed("deltalake", "delta")
     adopting = [t for t in config.tables if t.format == "iceberg" and config.adopts(t)]

@@ -11,9 +11,7 @@ from typing import Any
 import click
 
 from crkafka_core.cli.call import json_option, with_config
-from crkafka_core.cli.life import silent
-from crkafka_core.cli.output import note, print_json, span
-from crkafka_core.cli.progress import Say, progress
+from crkafka_core.cli.output import Say, note, print_json, progress, silent, span
 from crkafka_core.config import RegionConfig
 from crkafka_core.holder import whoami
 from crkafka_core.model.errors import ServiceUnavailable
@@ -32,7 +30,7 @@ def cut(config: RegionConfig, *, cause: str = "by hand", say: Say = silent) -> C
 
 
 def consume(config: RegionConfig, *, logs: Path | None = None, say: Say = silent) -> CaughtUp:
-    """Consume to the ends seen now, and cut. A region that nobody hosts is hosted here meanwhile; one that was idle is stopped again."""
+    """Consume to the ends seen now, and cut. A region without a host is hosted here meanwhile, and stopped again if it was idle."""
     from crkafka_core.cli.hosting import folder_of_logs, members
     from crkafka_core.region.host import hosted, only_host
 
@@ -44,7 +42,7 @@ def consume(config: RegionConfig, *, logs: Path | None = None, say: Say = silent
         idle = phase is Phase.IDLE
         if phase is Phase.STOPPED or (not idle and hosted(region)):
             return caught_up.consume(region, progress=say)
-        if away := kafka_away(config, set()):  # members would wait for it without end
+        if away := kafka_away(config, set()):  # members would wait for it without a limit
             raise ServiceUnavailable(away)
         with only_host(region, say=say):
             if idle:
@@ -59,7 +57,7 @@ def consume(config: RegionConfig, *, logs: Path | None = None, say: Say = silent
 
 @contextmanager
 def _ended_by_sigterm() -> Iterator[None]:
-    """As by Ctrl-C: what was started here is stopped again, with a last cut. A job that is ended would leave a region that nobody hosts."""
+    """SIGTERM acts like Ctrl-C: a region that was started here is stopped again, with a last cut, so that none is left without a host."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
@@ -70,11 +68,14 @@ def _ended_by_sigterm() -> Iterator[None]:
 @click.command("cut")
 @with_config
 @click.option(
-    "--cause", default=lambda: f"by hand, {whoami()}", show_default="by hand, and by whom", help="For the event log."
+    "--cause",
+    default=lambda: f"by hand, {whoami()}",
+    show_default="by hand, and the user",
+    help="Reason, for the event log.",
 )
 @json_option
 def _cut(config: RegionConfig, cause: str, as_json: bool) -> None:
-    """Drain, checkpoint, merge, resume. Interrupted, the cut goes on by itself."""
+    """Drain, checkpoint, merge, resume. If this command is interrupted, the region completes the cut."""
     with progress("cutting", quiet=as_json) as say:
         merged = cut(config, cause=cause, say=lambda step: None if step.startswith("checkpoint ") else say(step))
     if as_json:
@@ -90,11 +91,11 @@ def _cut(config: RegionConfig, cause: str, as_json: bool) -> None:
 @click.command("consume")
 @with_config
 @click.option(
-    "--logs", type=click.Path(path_type=Path), metavar="FOLDER", help="Where members hosted here write their logs."
+    "--logs", type=click.Path(path_type=Path), metavar="FOLDER", help="Folder for the logs of members hosted here."
 )
 @json_option
 def _consume(config: RegionConfig, logs: Path | None, as_json: bool) -> None:
-    """Consume what is there now, and cut. An idle region is started, hosted here, and stopped again."""
+    """Consume to the present end of the topics, and cut. An idle region is started, hosted here, and stopped again."""
     with _ended_by_sigterm(), progress("consuming", quiet=as_json) as say:
         done = consume(config, logs=logs, say=say)
     if as_json:

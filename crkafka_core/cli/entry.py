@@ -1,4 +1,4 @@
-"""What the command `crkafka` starts: an interrupt while its modules are read is not a traceback either."""
+"""The program behind the command `crkafka`: an interrupt while its modules are imported gives no traceback either."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ INTERRUPTED = 130
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit."""
     nowhere = Path(os.devnull)
-    sys.stdout = sys.stdout or nowhere.open("w")  # closed by who started us, as by `>&-`
+    sys.stdout = sys.stdout or nowhere.open("w")  # the shell closes it on `>&-`
     sys.stderr = sys.stderr or nowhere.open("w")
-    with _nothing_to_put_in_order():
+    with _interrupts_end_at_once():
         from crkafka_core.cli.main import run
         from crkafka_core.cli.output import note
     try:
@@ -29,8 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 @contextmanager
-def _nothing_to_put_in_order() -> Iterator[None]:
-    """An interrupt ends the process at once: as an exception it may be lost within a library that is being imported."""
+def _interrupts_end_at_once() -> Iterator[None]:
+    """An interrupt ends the process at once: a library that is being imported may swallow the exception."""
     before = signal.getsignal(signal.SIGINT)
     if before is signal.default_int_handler:
         signal.signal(signal.SIGINT, _leave)

@@ -1,4 +1,4 @@
-"""`erase`: takes records, a person's as a rule, out of every table for good (SPEC K6)."""
+"""`erase`: removes records, usually those of a person, from every table for good (SPEC K6)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,9 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from crkafka_core.cli.call import json_option, with_config
-from crkafka_core.cli.confirming import confirm, yes_option
-from crkafka_core.cli.life import silent
-from crkafka_core.cli.output import note, print_json
-from crkafka_core.cli.progress import Say, progress
-from crkafka_core.cli.spark_session import lazy_session
+from crkafka_core.cli.call import confirm, json_option, with_config, yes_option
+from crkafka_core.cli.output import Say, note, print_json, progress, silent
+from crkafka_core.cli.resources import lazy_session
 from crkafka_core.config import RegionConfig
 from crkafka_core.model.plural import plural
 from crkafka_core.plane import erasure
@@ -25,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def erase(config: RegionConfig, records: Records, *, say: Say = silent) -> Erased:
-    """Take these records out of every declared table, and never bring them in again."""
+    """Remove these records from every declared table; no later write brings them back."""
     from crkafka_core.spark import erasing
 
     session = lazy_session(config, say, then="writing the tables without them")
@@ -59,11 +56,11 @@ def _record(parts: list[str], where: str) -> tuple[str, int, int]:
 @yes_option
 @json_option
 def _erase(config: RegionConfig, records: IO[str], yes: bool, as_json: bool) -> int:
-    """Take the records that the file RECORDS names out of every declared table, for good; `-` reads them from standard input.
+    """Remove the records that the file RECORDS names from every declared table, for good; `-` reads standard input.
 
-    A line has topic, partition and offset with commas between, as a query of a table gives them. The control plane keeps these three
-    and nothing else of a record, and no replay, mend, reset or new table brings it back. Kafka, segments that are not retired yet, and
-    old versions of a table that are not vacuumed yet still have it. Exit code 1 if a table could not be written.
+    A line is TOPIC,PARTITION,OFFSET, as a query of a table returns them. The control plane keeps these three and nothing else of a
+    record, and no replay, repair, reset or new table brings it back. Kafka, segments that are not retired yet, and old versions of a
+    table that are not vacuumed yet still have it. Exit code 1 if a table could not be written.
     """
     given = erasure.by_partition(_read(records))
     count = sum(map(len, given.values()))

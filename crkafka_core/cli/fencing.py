@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from crkafka_core.cli.progress import Say
-from crkafka_core.cli.spark_session import lazy_session
+from crkafka_core.cli.output import Say
+from crkafka_core.cli.resources import lazy_session
 from crkafka_core.model.errors import LeaseHeld
 from crkafka_core.model.rows import Table
 from crkafka_core.plane import epochs, tables
@@ -48,6 +48,6 @@ def follow(region: Region, say: Say, *, spark: bool = True) -> list[str]:
 
 
 def _feeder(region: Region, table: Table) -> str:
-    """The process that feeds the table and has a Spark session already; empty if none does."""
+    """The process that feeds the table with a running Spark; empty if none does."""
     free(region, tables.SPARK_FEEDER)
     return region.plane.read(lambda reader, _: tables.feeder_of(reader, table))

@@ -1,4 +1,4 @@
-"""What `crkafka host` tells while it runs: each event of its region as it comes, and for what the region waits."""
+"""What `crkafka host` prints while it runs: each event of its region, and what the region waits for."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from crkafka_core.region import Region
 
 Tell = Callable[[str], None]
 WAITED = 20.0
-"""Seconds in which a region comes to rest by itself; who has waited longer is told for what."""
+"""Seconds in which a region usually settles; after a longer wait the reason is printed."""
 
 
 class Follower:
     """Follows one region, turn by turn; the control plane may be away for a while."""
 
     def __init__(self, region: Region, tell: Tell, *, logs: Path | None, why: Callable[[], str]) -> None:
-        """`logs`: where members log; `why`: what keeps members from their work that SQL does not know."""
+        """`logs`: folder of the members' logs; `why`: reason of a wait that SQL does not know."""
         self._region, self._tell, self._why = region, tell, why
-        self._more = f"members log to {logs}" if logs else "members tell more here"
+        self._more = f"members log to {logs}" if logs else "members log here"
         self._seen = -1
         self._waits_since = 0.0
-        """Of the wait that was told last."""
+        """Begin of the last wait that was printed."""
         self._fences: set[tuple[int, str]] = set()
-        """(epoch, table) of the fences that were told."""
+        """(epoch, table) of the fences that were printed."""
         self._away = False
 
     def turn(self, stop: threading.Event) -> Phase | None:
-        """Tell what is new, then wait for more; the region's phase, if the control plane tells it."""
+        """Print new events, then wait for more; the region's phase, None while the control plane is away."""
         try:
             row = self._news()
             self._wait()
@@ -72,12 +72,12 @@ class Follower:
             self._tell(f"waiting for {WAITED:.0f} s: {self._why() or what}; {self._more}")
 
     def _fence(self, epoch: int) -> None:
-        """Tables that need neither Spark nor their storage; others follow with what feeds them, if that has begun."""
+        """Fence tables that need neither Spark nor their storage; the processes that feed the others fence those."""
         for table in follow(self._region, lambda step: None, spark=False):
             if (epoch, table) not in self._fences and not self._fed(table):
                 self._fences.add((epoch, table))
                 self._tell(
-                    f"the region waits for table {table} to follow the rewind; Dagster does it, or `crkafka reset --to head`"
+                    f"the region waits for table {table} to follow the rewind: by Dagster, or by `crkafka reset --to head`"
                 )
 
     def _fed(self, table: str) -> str:
@@ -85,13 +85,13 @@ class Follower:
 
 
 def waits(reader: Reader, row: rows.Region) -> tuple[float, str]:
-    """Since when the region waits for its members, and for what, once that is longer than moments; else nothing."""
+    """Begin and reason of a wait for members that is longer than `WAITED`; (0, "") without one."""
     slow = row.phase in (Phase.BIRTH, Phase.RESETTING) and reader.now() - row.phase_since >= WAITED
     return (row.phase_since, settling.unready(reader, row)) if slow else (0.0, "")
 
 
 def quiet(event: Event) -> bool:
-    """That a cut was opened is not news. What it finds is told as it merges."""
+    """Whether an event is not printed: an opened cut is reported by its merge."""
     return event.kind == "cut opened"
 
 

@@ -1,4 +1,4 @@
-"""`group`: what Kafka knows of the consumer group, and next to it what the control plane knows (SPEC U5)."""
+"""`group`: the consumer group as Kafka knows it, beside what the control plane knows (SPEC U5)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 import click
 
 from crkafka_core.cli.call import json_option, with_config
-from crkafka_core.cli.history import print_members
 from crkafka_core.cli.output import note, print_json, print_pairs, print_table
-from crkafka_core.cli.plane import control_plane
+from crkafka_core.cli.resources import control_plane
+from crkafka_core.cli.status import print_members
 from crkafka_core.config import RegionConfig, redact
 from crkafka_core.kafka.admin import KafkaAdmin
 from crkafka_core.kafka.group import GroupReport, report
@@ -22,20 +22,20 @@ from crkafka_core.plane.status import MemberView, status_of
 
 @dataclass(frozen=True)
 class GroupView:
-    """Both sides of one group."""
+    """One group as Kafka and the control plane know it."""
 
     kafka: GroupReport
     members: tuple[MemberView, ...]
     head: int
     head_offsets: dict[TP, int]
     gaps: tuple[str, ...]
-    """What could not be asked, and why."""
+    """Questions without an answer, each with the reason."""
     foreign: tuple[str, ...] = ()
     """Client ids in the group that are not members of this region (SPEC G8)."""
 
 
 def group(config: RegionConfig) -> GroupView:
-    """Ask Kafka and the control plane; what one of them cannot tell is named."""
+    """Ask Kafka and the control plane; a missing answer is named in `gaps`."""
     gaps: list[str] = []
     members: tuple[MemberView, ...] = ()
     head, offsets, known = 0, {}, set[TP]()
@@ -53,7 +53,7 @@ def group(config: RegionConfig) -> GroupView:
     except CrkafkaError as error:
         gaps.append(f"control plane: {redact(str(error))}")
     admin = KafkaAdmin(config.resolved_kafka(), timeout=4.0)
-    admin.cluster_id()  # a Kafka that is away says so once, and soon
+    admin.cluster_id()  # a Kafka that is away fails here, once and soon
     topics = admin.topics(config.topics or (), pattern=config.pattern)
     tps = known | {tp for name, info in topics.items() for tp in info.tps(name)}
     described = report(admin, config.group_id, tps)
@@ -66,7 +66,7 @@ def group(config: RegionConfig) -> GroupView:
 @with_config
 @json_option
 def _group(config: RegionConfig, as_json: bool) -> None:
-    """The consumer group: what Kafka knows, and next to it what the control plane knows."""
+    """The consumer group as Kafka knows it, beside what the control plane knows."""
     view = group(config)
     if as_json:
         print_json(_plain(view))
@@ -122,7 +122,9 @@ def _print(view: GroupView) -> None:
     print()
     _print_partitions(view)
     if view.foreign:
-        note("FOREIGN: no member of this region; what it holds is not read here. End it, or use another group.id")
+        note(
+            "FOREIGN: not a member of this region; the region does not read its partitions. End it, or use another group.id"
+        )
     for gap in view.gaps:
         note(f"not known: {gap}")
 

@@ -1,4 +1,4 @@
-"""`host`: runs the region's members until it is interrupted, and tells what happens (SPEC K1)."""
+"""`host`: runs the region's members until it is interrupted, and prints the region's events (SPEC K1)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from crkafka_core.spark import java_log
 from crkafka_core.still import spark_starts, telling
 
 AT_ONCE = 2.0
-"""Seconds for leases to be given back after a second interrupt."""
+"""Seconds to return leases after a second interrupt."""
 
 
 def host(
@@ -50,8 +50,8 @@ def host(
 ) -> None:
     """Run the members, and with `drive` open the cuts that are due, until `stop` is set; then cut and stop the region.
 
-    With `until_idle`, also until somebody else has stopped it. With `leave_running` the members leave, but the region stays
-    wanted, for another host to go on with. `metrics`: HOST:PORT at which probes and Prometheus are answered meanwhile.
+    `until_idle`: end also once another process has stopped the region. `leave_running`: the members leave, but the region stays
+    wanted, so that another host can go on. `metrics`: HOST:PORT that serves probes and Prometheus meanwhile.
     """
     if logs is not None:
         folder_of_logs(logs)
@@ -80,7 +80,7 @@ def host(
 
 @contextmanager
 def _answering(region: Region, metrics: str, pulse: Pulse, tell: Tell) -> Iterator[None]:
-    """Probes and Prometheus, where that was asked for."""
+    """Serve probes and Prometheus, if `metrics` names an address."""
     if not metrics:
         yield
         return
@@ -94,16 +94,16 @@ def _why_they_wait(config: RegionConfig, reported: set[str]) -> str:
 
 
 def _begin(region: Region, start: bool, stop: threading.Event, tell: Tell, why: Callable[[], str]) -> None:
-    """Before the first member begins: mark the region as wanted, and show what members will wait for.
+    """Before the first member starts: mark the region as wanted, and print what the members will wait for.
 
-    The host has its right by then, so an outage of SQL is waited for, as it is once members run.
+    The host has its lease by then, so it waits for an SQL that is away, as it does once members run.
     """
     while True:
         try:
             region.start(by=whoami()) if start else region.refuse_copy()
             break
         except ServiceUnavailable as error:
-            if type(error) is not ServiceUnavailable or stop.is_set():  # SQL alone has answered a moment ago
+            if type(error) is not ServiceUnavailable or stop.is_set():  # any other service than SQL
                 raise
             tell(f"{redact(str(error))} The host waits for it.")
             stop.wait(1.0)
@@ -112,7 +112,7 @@ def _begin(region: Region, start: bool, stop: threading.Event, tell: Tell, why: 
 
 
 def _last_cut(region: Region, tell: Tell) -> None:
-    """Stop the region, unless somebody else has."""
+    """Stop the region, unless another process has."""
     if region.plane.read(lambda _, row: row.phase is Phase.IDLE):
         return
     tell("stopping: a last cut, then members leave")
@@ -123,7 +123,7 @@ def _last_cut(region: Region, tell: Tell) -> None:
 
 
 def folder_of_logs(folder: Path) -> None:
-    """Made, unless it is there: members that cannot write their logs would not start."""
+    """Make the folder of the logs and refuse one that cannot be written: members would not start."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with TemporaryFile(dir=folder):
@@ -138,9 +138,9 @@ def folder_of_logs(folder: Path) -> None:
 def members(
     region: Region, logs: Path | None, tell: Tell = lambda _: None, ready: Callable[[], None] = lambda: None
 ) -> Iterator[Host]:
-    """Members run until the block ends; `ready` is called before they begin, when Spark is there.
+    """Members run until the block ends; `ready` is called when Spark has started, before the members do.
 
-    PySpark's own answer to an interrupt would cancel their jobs before the last cut.
+    PySpark's handler of interrupts is replaced: it would cancel the members' jobs before the last cut.
     """
     interrupt = signal.getsignal(signal.SIGINT)
     with ExitStack() as stack:
@@ -153,7 +153,7 @@ def members(
 
 @contextmanager
 def _spark_starts(config: RegionConfig) -> Iterator[None]:
-    """Until the members' session is there; nothing where there is none, or a server has it already."""
+    """Print progress while Spark starts; nothing without Spark, or with a Spark Connect server that runs already."""
     if config.host.spark is None or config.host.connect:
         yield
         return
@@ -164,14 +164,17 @@ def _spark_starts(config: RegionConfig) -> Iterator[None]:
 
 @click.command("host")
 @with_config
-@click.option("--start/--no-start", default=True, show_default=True, help="Want the region to run.")
-@click.option("--drive/--no-drive", default=True, show_default=True, help="Open the cuts that are due, and retire.")
-@click.option("--leave-running", is_flag=True, help="At the end members leave, but the region is not stopped.")
-@click.option("--until-idle", is_flag=True, help="End when the region is idle, as after `crkafka stop`.")
+@click.option("--start/--no-start", default=True, show_default=True, help="Start the region.")
+@click.option("--drive/--no-drive", default=True, show_default=True, help="Open due cuts, and retire old checkpoints.")
+@click.option("--leave-running", is_flag=True, help="At the end members leave, but the region stays wanted.")
+@click.option("--until-idle", is_flag=True, help="End once the region is idle, such as after `crkafka stop`.")
 @click.option(
-    "--logs", type=click.Path(path_type=Path), metavar="FOLDER", help="Where local processes write their logs."
+    "--logs",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="Folder for the logs of members that are local processes.",
 )
-@click.option("--metrics", default="", metavar="HOST:PORT", help="Answer /metrics, /livez and /readyz there.")
+@click.option("--metrics", default="", metavar="HOST:PORT", help="Serve /metrics, /livez and /readyz.")
 def _host(
     config: RegionConfig,
     start: bool,
@@ -181,15 +184,13 @@ def _host(
     logs: Path | None,
     metrics: str,
 ) -> int:
-    """Run the region's members until interrupted; then a last cut. A second interrupt ends at once.
+    """Run the region's members until interrupted, and print the region's events; then a last cut. A second interrupt ends at once.
 
-    Where Dagster opens the cuts, say --no-drive.
+    Where Dagster opens the cuts, use --no-drive.
     """
     for text in config.warnings():
         note(f"warning: {text}", "WARNING")
-    if (
-        "CRKAFKA_LOG" not in os.environ
-    ):  # what a host meets is told nowhere else: a driver that is refused, a member that dies
+    if "CRKAFKA_LOG" not in os.environ:  # no other output names a refused driver or a dead member
         logging.getLogger("crkafka_core").setLevel(logging.WARNING)
         logs_of.in_one_voice()
     with _interrupts() as stop:
@@ -203,12 +204,12 @@ def _host(
                 until_idle=until_idle,
                 logs=logs,
                 metrics=metrics,
-                tell=partial(_tell, stop),
+                tell=partial(_print, stop),
             )
         except CrkafkaError as error:
             if not stop.is_set():
                 raise
-            text = "the last cut did not come about; what was not merged is read again by the next host."
+            text = "the last cut failed; the next host reads again what was not merged."
             note(f"{text} {redact(str(error))}", "ERROR")
             return 1
     return 0
@@ -216,7 +217,7 @@ def _host(
 
 @contextmanager
 def _interrupts() -> Iterator[threading.Event]:
-    """The first interrupt sets the event; a second one ends at once. A closed terminal, which may be told twice, is no second one."""
+    """The first interrupt sets the event; a second one ends the process at once, but for SIGHUP, which a closed terminal may send twice."""
     stop = threading.Event()
 
     def interrupted(number: int, frame: object) -> None:
@@ -228,7 +229,7 @@ def _interrupts() -> Iterator[threading.Event]:
         stop.set()
 
     before = {n: signal.signal(n, interrupted) for n in (signal.SIGINT, signal.SIGTERM)}
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as `nohup` has it
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # `nohup` ignores it
         before[signal.SIGHUP] = signal.signal(signal.SIGHUP, lambda *_: stop.set())
     try:
         yield stop
@@ -238,14 +239,14 @@ def _interrupts() -> Iterator[threading.Event]:
 
 
 def _end() -> None:
-    """As a host that was killed: its children end with it, and the next host goes on from the last checkpoint."""
+    """End like a killed host: its children end with it, and the next host goes on from the last checkpoint."""
     java_log.remove()
     note("interrupted", "WARNING")
     os._exit(130)
 
 
-def _tell(stop: threading.Event, text: str) -> None:
-    """Nobody reads along any more, as of a terminal that is gone: the last cut comes first."""
+def _print(stop: threading.Event, text: str) -> None:
+    """Print a line; if stdout is closed, such as of a terminal that is gone, end the host with a last cut."""
     try:
         print(logs_of.log_line(text), flush=True)
     except OSError:

@@ -1,4 +1,4 @@
-"""`start`, `stop`, `scale`, `delete`: what is wanted of a region (SPEC G5, G9)."""
+"""`start`, `stop`, `scale`, `delete`: whether a region is wanted, and with how many members (SPEC G5, G9)."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ from typing import Any, Literal
 
 import click
 
-from crkafka_core.cli.call import json_option, with_config
-from crkafka_core.cli.confirming import confirm, yes_option
+from crkafka_core.cli.call import confirm, json_option, number, with_config, yes_option
 from crkafka_core.cli.fencing import follow
-from crkafka_core.cli.output import note, print_json
-from crkafka_core.cli.plane import control_plane
-from crkafka_core.cli.progress import Say, progress
+from crkafka_core.cli.output import Say, note, print_json, progress, silent
+from crkafka_core.cli.resources import control_plane
 from crkafka_core.config import RegionConfig
 from crkafka_core.control import Reader
 from crkafka_core.holder import whoami
@@ -24,12 +22,8 @@ from crkafka_core.plane.roster import live
 from crkafka_core.plane.status import waits_for
 from crkafka_core.region import Region, waiting
 
-_YEAR = 366 * 86_400.0
-"""Nobody waits longer; it also leaves out what is no number, which no clock reaches."""
-
-
-def silent(step: str) -> None:
-    """Says nothing."""
+_YEAR = 366 * 86_400
+"""Longest --timeout; the bound also refuses NaN and infinity."""
 
 
 def start(
@@ -41,10 +35,10 @@ def start(
     timeout: float | None = None,
     say: Say = silent,
 ) -> rows.Region:
-    """Want the region to run; also leaves STOPPED. Members are run by a host.
+    """Mark the region as wanted; also leaves STOPPED. A host runs the members.
 
-    `restored` says how to go on after the control plane went back in time, such as by a restored backup (SPEC G10), `moved` that this
-    control plane is not a copy of the one that the storage belongs to, but the same, at another place (SPEC T3).
+    `restored`: how to go on after the control plane went back in time, such as by a restored backup (SPEC G10). `moved`: this control
+    plane is the one that the storage belongs to, at another place, and no copy of it (SPEC T3).
     """
     with Region.open(config) as region:
         row = region.start(by=whoami(), restored=restored, moved=moved)
@@ -53,7 +47,7 @@ def start(
 
 
 def stop(config: RegionConfig, *, wait: bool = True, say: Say = silent) -> rows.Region:
-    """A last cut if the region runs; then members leave."""
+    """Cut a last time if the region runs; then the members leave."""
     with Region.open(config) as region:
         return region.stop(by=whoami(), wait=wait, progress=say)
 
@@ -61,7 +55,7 @@ def stop(config: RegionConfig, *, wait: bool = True, say: Say = silent) -> rows.
 def scale(
     config: RegionConfig, members: int, *, wait: bool = False, timeout: float | None = None, say: Say = silent
 ) -> rows.Region:
-    """Want another number of members; costs at most one reset."""
+    """Change the number of wanted members; costs at most one reset."""
     with Region.open(config) as region:
         row = region.scale(members, by=whoami())
         if not wait:
@@ -70,13 +64,13 @@ def scale(
         if settled is None:
             raise NotSettled(
                 f"Region {row.name} does not run with {plural(members, 'member')} yet.",
-                hint="`crkafka show` tells what it waits for.",
+                hint="`crkafka show` names what it waits for.",
             )
         return settled
 
 
 def _scaled(reader: Reader, row: rows.Region, say: Say) -> rows.Region | None:
-    """Running with exactly the wanted members."""
+    """The row of a region that runs with exactly the wanted members; else None."""
     running = live(reader)
     if row.phase is Phase.STOPPED:
         raise RegionStopped(f"Region {row.name} is stopped: {row.stop_reason}", hint="Mend it, then `crkafka start`.")
@@ -92,15 +86,15 @@ def delete(config: RegionConfig) -> int:
         return region.delete()
 
 
-WAIT = click.option("--wait/--no-wait", default=True, show_default=True, help="Until it is done.")
+WAIT = click.option("--wait/--no-wait", default=True, show_default=True, help="Wait until it is done.")
 TIMEOUT = click.option(
-    "--timeout", type=click.FloatRange(0, _YEAR), metavar="SECONDS", help="Wait so long at most; then exit code 1."
+    "--timeout", type=number(0, _YEAR, of=float), metavar="SECONDS", help="Wait at most so long; then exit code 1."
 )
 
 
 @click.command("start")
 @with_config
-@click.option("--wait", is_flag=True, help="Until the region runs.")
+@click.option("--wait", is_flag=True, help="Wait until the region runs.")
 @TIMEOUT
 @click.option(
     "--restored",
@@ -117,7 +111,7 @@ def _start(
     moved: bool,
     as_json: bool,
 ) -> None:
-    """Want the region to run; also leaves STOPPED. A host must be there: `crkafka host`, or Dagster."""
+    """Start the region; it also leaves STOPPED. Its members are run by a host: `crkafka host`, or Dagster."""
     with progress("starting", quiet=as_json) as say:
         row = start(
             config, restored=restored or "", moved=moved, wait=wait or timeout is not None, timeout=timeout, say=say
@@ -130,7 +124,7 @@ def _start(
 @WAIT
 @json_option
 def _stop(config: RegionConfig, wait: bool, as_json: bool) -> None:
-    """Cut a last time, if the region runs; then members leave cleanly."""
+    """Cut a last time, if the region runs; then the members leave."""
     with progress("stopping", quiet=as_json) as say:
         row = stop(config, wait=wait, say=say)
     _answer(config, row, as_json)
@@ -138,16 +132,16 @@ def _stop(config: RegionConfig, wait: bool, as_json: bool) -> None:
 
 @click.command("scale")
 @with_config
-@click.argument("members", type=int)
-@click.option("--wait", is_flag=True, help="Until the region runs with them.")
+@click.argument("members", type=number(0), metavar="MEMBERS")
+@click.option("--wait", is_flag=True, help="Wait until the region runs with them.")
 @TIMEOUT
 @json_option
 def _scale(config: RegionConfig, members: int, wait: bool, timeout: float | None, as_json: bool) -> None:
-    """Want another number of MEMBERS; costs at most one reset."""
+    """Change the number of MEMBERS; costs at most one reset."""
     with progress("scaling", quiet=as_json) as say:
         row = scale(config, members, wait=wait or timeout is not None, timeout=timeout, say=say)
     if members != config.members:
-        note(f"the configuration still says members: {config.members}: only `crkafka init` of a new region reads that")
+        note(f"the configuration still has members: {config.members}; only `crkafka init` of a new region reads it")
     _answer(config, row, as_json)
 
 
@@ -156,7 +150,7 @@ def _scale(config: RegionConfig, members: int, wait: bool, timeout: float | None
 @yes_option
 @json_option
 def _delete(config: RegionConfig, yes: bool, as_json: bool) -> None:
-    """Delete an idle region, with its checkpoints and segments. Tables and the topics stay."""
+    """Delete an idle region with its checkpoints and segments. Tables and topics stay."""
     confirm(f"Region {config.region}, its checkpoints and its segments in {config.storage} will be deleted.", yes=yes)
     files = delete(config)
     if as_json:
@@ -184,11 +178,11 @@ def _answer(config: RegionConfig, row: rows.Region, as_json: bool) -> None:
     if missing := _no_host(config):
         print(missing)
     elif row.phase not in (Phase.RUNNING, Phase.CUTTING, Phase.IDLE):
-        print("`crkafka show` tells what it waits for")
+        print("`crkafka show` names what it waits for")
 
 
 def _no_host(config: RegionConfig) -> str:
-    """That nobody runs the members; empty when somebody does, or none are wanted."""
+    """A sentence if members are wanted and no host runs them; else empty."""
     with control_plane(config) as plane:
         return plane.read(hosts.missing)
 

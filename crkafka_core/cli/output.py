@@ -1,4 +1,4 @@
-"""What a verb prints: JSON when asked, tables for people on a terminal, aligned text in a pipe."""
+"""What a verb prints: its answer on stdout, as JSON, a table or aligned text; progress and notes on stderr."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import dataclasses
 import datetime as dt
 import errno
 import json
+import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,18 +20,22 @@ from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Region
 from crkafka_core.model.visible import json_text, one_line, visible
+from crkafka_core.still import telling
 
 if TYPE_CHECKING:
     from rich.text import Text
 
+Say = Callable[[str], None]
+"""Receives each step of a long verb in a few words."""
+
 
 def print_json(value: Any) -> None:
-    """One JSON document; columns that hold JSON come as what they hold."""
+    """Print one JSON document; text columns of JSON are printed as the values in them."""
     print(json_text(plain(value), indent=2))
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON has it."""
+    """A value as JSON: dataclasses become objects, enums their values, sets sorted lists."""
     if isinstance(value, TP):
         return {"topic": value.topic, "partition": value.partition}
     if isinstance(value, Enum):
@@ -56,7 +62,7 @@ def _entry(name: str, value: Any) -> tuple[str, Any]:
 def print_table(
     columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str = "", empty: str = "none"
 ) -> None:
-    """Rows below column names; numbers to the right."""
+    """Print rows below column names: a table on a terminal, aligned text in a pipe; numbers to the right."""
     cells = [[one_line(_cell(c)) for c in row] for row in rows]
     right = [bool(cells) and all(_number(row[i]) for row in cells) for i in range(len(columns))]
     if not cells:
@@ -82,34 +88,79 @@ def print_table(
 
 
 def print_pairs(pairs: Iterable[tuple[str, object]]) -> None:
-    """Names and values, one line each; those without a value are left out."""
+    """Print names and values, one line each; pairs without a value are left out."""
     filled = [(name, _cell(value)) for name, value in pairs if value not in (None, "", ())]
     width = max((len(name) for name, _ in filled), default=0)
     for name, text in filled:
-        # What goes on in the next line stands below its value, so that it looks like no other name's.
+        # Further lines of a value are indented below it, so that they do not look like another name.
         print(f"{name.ljust(width)}  {visible(text)}".replace("\n", "\n" + " " * (width + 2)))
 
 
 def note(text: str, level: str = "INFO") -> None:
-    """Something beside the answer, on stderr, if there is anybody to read it."""
-    with suppress(OSError):
+    """Print a line on stderr beside the answer."""
+    with suppress(OSError):  # stderr may be closed
         print(logs.log_line(text, level), file=sys.stderr, flush=True)
 
 
-def tell_refused(text: str) -> None:
-    """One refusal of several, of which the worst ends the verb."""
-    note(text, "ERROR")
+class _Now:
+    """The text beside the spinner, made anew each time that it is drawn."""
+
+    def __init__(self, what: str) -> None:
+        self._what, self._step, self._began = what, "", time.monotonic()
+
+    def say(self, step: str) -> None:
+        self._step = step
+
+    def __rich__(self) -> Text:
+        at = f"{self._what}: {self._step}" if self._step else self._what
+        return shown(f"{at} ({time.monotonic() - self._began:.0f} s)")
+
+
+@contextmanager
+def progress(what: str, *, quiet: bool = False) -> Iterator[Say]:
+    """Shows the steps of a long verb on stderr: a spinner on a terminal; in a pipe, and as JSON, a line for each step and now and then
+    one that it still goes on."""
+    if quiet:
+        yield lambda step: None
+    elif sys.stderr.isatty() and logs.form() == "text":
+        from rich.console import Console
+
+        now = _Now(what)
+        with Console(stderr=True).status(now):
+            yield now.say
+    else:
+        began, last = time.monotonic(), [what]
+
+        def line(text: str) -> None:
+            note(f"{text} ({time.monotonic() - began:.1f} s)")
+
+        def say(step: str) -> None:
+            before, last[0] = last[0], step
+            if _words(step) != _words(before):
+                line(step)
+
+        with telling(line, lambda _: f"still at: {last[0]}"):
+            yield say
+
+
+def _words(step: str) -> str:
+    """The step without its numbers, which do not make it another step."""
+    return re.sub(r"[\d.,]+", "", step)
+
+
+def silent(step: str) -> None:
+    """Ignores a step."""
 
 
 def shown(value: object) -> Text:
-    """A value for `rich`, which would take brackets in a plain string for markup of its own."""
+    """A value for `rich`, which reads brackets in a plain string as markup."""
     from rich.text import Text
 
     return Text(visible(str(value)))
 
 
 def moment(at: float) -> str:
-    """A time of the control plane for a person, in this machine's zone."""
+    """A time of the control plane for a person, in this machine's time zone."""
     if not at:
         return ""
     return dt.datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M:%S")
@@ -127,7 +178,7 @@ def span(seconds: float) -> str:
 
 
 def phase_for(region: Region, now: float) -> str:
-    """The phase, and for how long: a region that runs does so since its last resume, whatever cuts it has made."""
+    """The phase and its age; RUNNING counts from the last resume, not from the last cut."""
     since = region.resumed_at if region.phase is Phase.RUNNING else region.phase_since
     return f"{region.phase} for {span(max(0.0, now - since))}"
 
@@ -147,16 +198,14 @@ def _number(text: str) -> bool:
 
 
 def of_the_machine(error: OSError) -> str:
-    """What a person may mend: rights, space, a folder that was deleted. Empty for anything else."""
+    """A sentence for an error that a person can mend: rights, space, a deleted folder. Empty for any other."""
     if error.errno == errno.ENOENT and not _folder_exists():
-        return "The current folder is no longer there. Change to another one."
+        return "The current folder no longer exists. Change to another one."
     if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT):
         return ""
     if error.filename is None:
-        return f"What is printed cannot be written: {error.strerror}."
-    return (
-        f"{error.filename} cannot be used: {error.strerror}. May this user read and write it, and is there space left?"
-    )
+        return f"The answer cannot be written to stdout: {error.strerror}."
+    return f"{error.filename} cannot be used: {error.strerror}. May this user read and write it, and has the disk space left?"
 
 
 def _folder_exists() -> bool:

@@ -1,4 +1,4 @@
-"""`pause` and `resume`: marks of the region, which follow a partition to whoever holds it (SPEC P1, P2)."""
+"""`pause` and `resume`: pause marks of the region, which follow a partition from member to member (SPEC P1, P2)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 from crkafka_core.cli.call import json_option, with_config
 from crkafka_core.cli.output import note, print_json, print_table
-from crkafka_core.cli.plane import control_plane
+from crkafka_core.cli.resources import control_plane
 from crkafka_core.config import RegionConfig
 from crkafka_core.config.problem import nearest
 from crkafka_core.holder import whoami
@@ -19,7 +19,7 @@ from crkafka_core.plane import pauses, starts
 
 
 def pause(config: RegionConfig, kind: str, what: str, *, member: str = "", by: str = "") -> list[PauseMark]:
-    """Pause what the mark names, also what does not exist yet, or only where `member` holds it; all marks."""
+    """Set a mark, also on what does not exist yet; `member`: only while this member holds it. Returns all marks."""
     _check_of_this_region(config, kind, what, member)
     with control_plane(config) as plane:
         plane.do(lambda tx: pauses.pause(tx, kind, what, member=member, by=by or whoami()))
@@ -27,7 +27,7 @@ def pause(config: RegionConfig, kind: str, what: str, *, member: str = "", by: s
 
 
 def _check_of_this_region(config: RegionConfig, kind: str, what: str, member: str) -> None:
-    """A mark may name what does not exist yet (SPEC P2), but nothing that this region would never read."""
+    """Refuse a mark on what this region never reads; what does not exist yet is allowed (SPEC P2)."""
     pauses.check(kind, what, member)
     for name in (member, what if kind == "member" else ""):
         if name and not re.fullmatch(re.escape(config.region) + r"/\d+", name):
@@ -46,7 +46,7 @@ def _check_of_this_region(config: RegionConfig, kind: str, what: str, member: st
 
 
 def resume(config: RegionConfig, kind: str, what: str, *, member: str = "", by: str = "") -> bool:
-    """Take the mark away; whether it was there."""
+    """Remove a mark; whether it existed."""
     with control_plane(config) as plane:
         return plane.do(lambda tx: pauses.resume(tx, kind, what, member=member, by=by or whoami()))
 
@@ -63,7 +63,7 @@ def in_words(mark: PauseMark) -> str:
 
 
 def kind_of(what: str) -> str:
-    """What a person means: `a[3]` is a partition, `^a` a pattern, `orders/0` a member (no topic has a slash), all else a topic."""
+    """The kind by its form: `a[3]` is a partition, `^a` a pattern, `orders/0` a member (no topic has a slash), all else a topic."""
     if re.fullmatch(r"[^\[\]]+\[\d+\]", what):
         return "partition"
     if what.startswith("^"):
@@ -73,9 +73,9 @@ def kind_of(what: str) -> str:
     return "topic"
 
 
-KIND = click.option("--kind", type=click.Choice(pauses.KINDS), help="What WHAT is, if its form does not say.")
+KIND = click.option("--kind", type=click.Choice(pauses.KINDS), help="Kind of WHAT, if its form does not show it.")
 MEMBER = click.option(
-    "--member", default="", metavar="NAME", help="Only where this member holds it, such as `orders/0`."
+    "--member", default="", metavar="NAME", help="Only while this member holds it, such as `orders/0`."
 )
 
 
@@ -88,8 +88,8 @@ MEMBER = click.option(
 def _pause(config: RegionConfig, what: str | None, kind: str | None, member: str, as_json: bool) -> None:
     """Pause WHAT: a topic, a partition as `orders[3]`, a pattern as `^shop`, a member as `orders/0`.
 
-    A mark follows a partition to whoever holds it. With --member it counts where that member holds it; on a partition it
-    outlives rebalances as long as the member keeps it. Without WHAT, list the marks.
+    A mark follows a partition from member to member. With --member it applies only while that member holds it; on a partition it is
+    removed once a rebalance gives the partition to another member. Without WHAT, list the marks.
     """
     kind = kind or kind_of(what or "")
     marked = marks(config) if what is None else pause(config, kind, what, member=member)
@@ -102,11 +102,11 @@ def _pause(config: RegionConfig, what: str | None, kind: str | None, member: str
         empty="nothing is paused",
     )
     if what is not None and kind == "partition" and (others := _partitions_beside(config, what)):
-        note(f"{what} is not known yet, and is paused from when it comes; known of its topic {others}")
+        note(f"{what} does not exist yet, and is paused once it does; known of its topic {others}")
 
 
 def _partitions_beside(config: RegionConfig, what: str) -> str:
-    """Which partitions the topic has if it is known, and this one is not among them; else nothing."""
+    """The known partitions of the topic, if this one is not among them; else empty."""
     topic = what.rpartition("[")[0]
     with control_plane(config) as plane:
         known = plane.read(lambda reader, _: sorted(tp for tp in starts.known(reader) if tp.topic == topic))
@@ -122,7 +122,7 @@ def _partitions_beside(config: RegionConfig, what: str) -> str:
 @MEMBER
 @json_option
 def _resume(config: RegionConfig, what: str, kind: str | None, member: str, as_json: bool) -> int:
-    """Take the mark on WHAT away; exit code 1 if there is none."""
+    """Remove the mark on WHAT; exit code 1 if it has none."""
     kind = kind or kind_of(what)
     gone = resume(config, kind, what, member=member)
     if as_json:

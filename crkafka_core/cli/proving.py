@@ -1,4 +1,4 @@
-"""`verify`: reads back what landed."""
+"""`verify`: reads back segments and tables, and judges every invariant."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from crkafka_core.cli.call import json_option, with_config
-from crkafka_core.cli.output import note, plain, print_json
-from crkafka_core.cli.progress import progress
+from crkafka_core.cli.output import note, plain, print_json, progress
 from crkafka_core.config import RegionConfig
 from crkafka_core.model.plural import plural
 from crkafka_core.model.visible import visible
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def verify(config: RegionConfig, *, kafka: bool = True, ledger: Path | None = None, quiet: bool = False) -> Verdict:
-    """Judge what landed by SQL, segments and Kafka; nothing is changed. `quiet`: commits must equal the head."""
+    """Judge segments and tables by SQL and Kafka; changes nothing. `quiet`: committed offsets must equal the head."""
     from crkafka_core.verify.ledger import Ledger
     from crkafka_core.verify.verify import verify as judge
 
@@ -30,28 +29,26 @@ def verify(config: RegionConfig, *, kafka: bool = True, ledger: Path | None = No
 
 
 def late(config: RegionConfig) -> list[str]:
-    """Declared tables that wait for too long (SPEC K6)."""
+    """Sentences on declared tables that are late (SPEC K6)."""
     with Region.open(config) as region:
         return region.plane.read(lateness.late)
 
 
 @click.command("verify")
 @with_config
-@click.option(
-    "--kafka/--no-kafka", default=True, show_default=True, help="Read the records again from Kafka, and compare."
-)
+@click.option("--kafka/--no-kafka", default=True, show_default=True, help="Compare with the records in Kafka.")
 @click.option(
     "--ledger",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Of the generator that produced them.",
+    help="The ledger of the generator that produced the records.",
 )
-@click.option("--quiet", is_flag=True, help="Nothing is on its way: committed offsets must equal the head.")
+@click.option("--quiet", is_flag=True, help="The region is at rest: committed offsets must equal the head.")
 @json_option
 def _verify(config: RegionConfig, kafka: bool, ledger: Path | None, quiet: bool, as_json: bool) -> int:
-    """Read back what landed, and what declared tables hold, and name the first record that breaks an invariant; exit code 1 if one is.
+    """Read back what landed, and the declared tables, and name the first record that breaks an invariant; then exit code 1.
 
-    The region may run meanwhile; nothing is changed.
+    Changes nothing; the region may run meanwhile.
     """
     with progress("verifying", quiet=as_json) as say:
         say("reading what landed")

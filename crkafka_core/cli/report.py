@@ -1,4 +1,4 @@
-"""`report`: what a region has done, as one HTML file that needs nothing else: timeline, pauses, freshness, lag (SPEC X8)."""
+"""`report`: a region's history as one HTML file without dependencies: timeline, pauses, freshness, lag (SPEC X8)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from crkafka_core.cli import report_page
-from crkafka_core.cli.call import MOST, with_config
-from crkafka_core.cli.plane import control_plane
+from crkafka_core.cli.call import number, with_config
+from crkafka_core.cli.resources import control_plane
 from crkafka_core.config import RegionConfig
 from crkafka_core.control import Reader
 from crkafka_core.model.errors import ConfigError
@@ -23,13 +23,13 @@ from crkafka_core.plane.status import Status, status_of
 
 COUNTED = (CheckpointStatus.MERGED, CheckpointStatus.RETIRED, CheckpointStatus.SUPERSEDED)
 _TURNS = ("resumed", "idle", "stopped")
-"""Events that end or begin a stretch of running."""
+"""Events that begin or end a stretch of RUNNING."""
 _NOT_BREAKS = (ResetCause.START, ResetCause.STOP)
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """A time for which the region was in one state; `until` is 0 while it still is."""
+    """A span of time in one state; `until` is 0 while it lasts."""
 
     state: str
     """running, starting, resetting, stopped or idle."""
@@ -46,7 +46,7 @@ class Cut:
     status: str
     rows: int
     began: float
-    """When its first record can have come: the cut before, or the resume after it."""
+    """The earliest time of its first record: the cut before it, or the resume after that."""
     merged: float
     drain_ms: int
     cause: str
@@ -54,7 +54,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class Freshness:
-    """One commit of a table: how long its newest checkpoint had been merged."""
+    """One commit of a table, and the age of its newest checkpoint then."""
 
     table: str
     upto: int
@@ -64,11 +64,11 @@ class Freshness:
 
 @dataclass(frozen=True)
 class Report:
-    """All that the page shows, from one read of the control plane."""
+    """The data of the page, from one read of the control plane."""
 
     status: Status
     events: tuple[Event, ...]
-    """The last ones, oldest first."""
+    """The last 60, oldest first."""
     cuts: tuple[Cut, ...]
     stretches: tuple[Stretch, ...]
     resets: tuple[Reset, ...]
@@ -81,17 +81,17 @@ class Report:
 
     @property
     def positions(self) -> list[tuple[str, str, int, int]]:
-        """Member, partition, where it stands, and how many offsets wait there, as members last told."""
+        """Member, partition, position, and number of offsets behind the end, by the members' last reports."""
         return [
-            (member.name, f"{topic}[{number}]", int(position), max(0, int(high) - int(position)))
+            (member.name, f"{topic}[{partition}]", int(position), max(0, int(high) - int(position)))
             for member in self.status.members
             for topic, partitions in (member.metrics.get("partitions") or {}).items()
-            for number, (position, high) in partitions.items()
+            for partition, (position, high) in partitions.items()
         ]
 
 
 def report(config: RegionConfig, *, last: int = 500) -> Report:
-    """The last `last` checkpoints, and what happened meanwhile."""
+    """The last `last` checkpoints, and the events meanwhile."""
     with control_plane(config) as plane:
         return plane.read(lambda reader, region: _read(reader, region, config, last))
 
@@ -136,8 +136,8 @@ def _stretches(turns: list[Event], resets: list[Reset]) -> list[Stretch]:
             marks.append((reset.at, "starting" if reset.cause is ResetCause.START else "resetting", reset.text))
     marks.sort(key=lambda mark: mark[0])
     out: list[Stretch] = []
-    for number, (at, state, text) in enumerate(marks):
-        until = marks[number + 1][0] if number + 1 < len(marks) else 0.0
+    for index, (at, state, text) in enumerate(marks):
+        until = marks[index + 1][0] if index + 1 < len(marks) else 0.0
         if out and out[-1].state == state:
             out[-1] = Stretch(state, out[-1].since, until, out[-1].text)
         else:
@@ -147,14 +147,20 @@ def _stretches(turns: list[Event], resets: list[Reset]) -> list[Stretch]:
 
 @click.command("report")
 @with_config
-@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Where to.")
 @click.option(
-    "--last", type=click.IntRange(2, MOST), default=500, show_default=True, help="How many checkpoints, the newest."
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="The file [default: report-REGION.html].",
+)
+@click.option(
+    "--last", type=number(2), metavar="N", default=500, show_default=True, help="Number of the newest checkpoints."
 )
 def _report(config: RegionConfig, output: Path | None, last: int) -> None:
-    """Write what the region has done into one HTML file: cuts, resets, pauses, tables' freshness, lag.
+    """Write the region's history into one HTML file: cuts, resets, pauses, tables' freshness, lag.
 
-    It reads the control plane only, and works on any region, running or not. The page needs no network.
+    Reads the control plane only; the region may run or not. The page needs no network.
     """
     file = output or Path(f"report-{config.region}.html")
     result = report(config, last=last)

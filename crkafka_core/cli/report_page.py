@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 WIDTH, LEFT, RIGHT = 1000.0, 90.0, 10.0
 LEAST = 3.0
-"""Width of a bar of a moment in a month, which still has to be seen."""
+"""Least width of a bar, so that a moment in a month is visible."""
 SHORT = 24
-"""Letters of a cell that stays on one line."""
+"""Most letters of a cell that does not wrap."""
 _COLOURS = {
     "running": "var(--good)",
     "starting": "var(--c)",
@@ -91,13 +91,13 @@ def page(report: Report) -> str:
 
 def _tiles(report: Report) -> str:
     rows = sum(c.rows for c in report.cuts if c.status != "SUPERSEDED")
-    quickest = max((_rate(c) for c in report.cuts), default=0.0)
+    fastest = max((_rate(c) for c in report.cuts), default=0.0)
     pauses = [c.drain_ms for c in report.cuts]
     away = [max(0.0, s.until - s.since) for s in report.stretches if s.state == "resetting" and s.until]
     fresh = [f.seconds for f in report.freshness]
     tiles = [
         _counted(rows, "record landed", "records landed"),
-        ("records a second, in the quickest checkpoint", f"{quickest:,.0f}" if quickest else "–"),
+        ("records a second, in the fastest checkpoint", f"{fastest:,.0f}" if fastest else "–"),
         _counted(len(report.cuts), "checkpoint"),
         ("pause, median", f"{median(pauses):.0f} ms" if pauses else "–"),
         _counted(len(report.resets), "reset"),
@@ -108,7 +108,7 @@ def _tiles(report: Report) -> str:
 
 
 def _rate(cut: Cut) -> float:
-    """Records a second of the time that it covers."""
+    """Records per second of the time that a checkpoint covers."""
     return cut.rows / max(cut.merged - cut.began, 0.1)
 
 
@@ -122,7 +122,7 @@ def _cut(cut: Cut) -> str:
 
 
 class _Scale:
-    """Time to the width of a picture."""
+    """Maps a time to a position in a picture."""
 
     def __init__(self, report: Report) -> None:
         self.begin, self.end = report.begin, max(report.status.now, report.begin + 1.0)
@@ -132,7 +132,7 @@ class _Scale:
         return LEFT + part * (WIDTH - LEFT - RIGHT)
 
     def axis(self, y: float) -> str:
-        """Six times below the picture."""
+        """The axis: six times below the picture."""
         out = []
         for n in range(6):
             at = self.begin + n * (self.end - self.begin) / 5
@@ -219,7 +219,7 @@ def _points(report: Report, points: Sequence[tuple[float, float, str, str]]) -> 
 
 def _lag(report: Report) -> str:
     rows = report.positions
-    return _table(("member", "partition", "at", "waiting in Kafka"), rows) if rows else "<p>No member has told.</p>"
+    return _table(("member", "partition", "at", "waiting in Kafka"), rows) if rows else "<p>No member has reported.</p>"
 
 
 def _resets(report: Report) -> str:
@@ -281,5 +281,5 @@ def _cell(value: object) -> str:
 
 
 def _text(value: object) -> str:
-    """What others named or wrote, as text."""
+    """Text from outside, escaped for HTML."""
     return escape(visible(str(value)))

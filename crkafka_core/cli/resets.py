@@ -6,13 +6,11 @@ from typing import Any, Literal
 
 import click
 
-from crkafka_core.cli.call import MOST, json_option, with_config
-from crkafka_core.cli.confirming import confirm, yes_option
+from crkafka_core.cli.call import MOST, confirm, json_option, with_config, yes_option
 from crkafka_core.cli.fencing import follow
-from crkafka_core.cli.life import TIMEOUT, WAIT, silent
-from crkafka_core.cli.output import note, print_json
-from crkafka_core.cli.plane import control_plane
-from crkafka_core.cli.progress import Say, progress
+from crkafka_core.cli.life import TIMEOUT, WAIT
+from crkafka_core.cli.output import Say, note, print_json, progress, silent
+from crkafka_core.cli.resources import control_plane
 from crkafka_core.config import RegionConfig
 from crkafka_core.holder import whoami
 from crkafka_core.plane import resets
@@ -43,35 +41,35 @@ def reset(
 
 
 def check(config: RegionConfig, target: int | Literal["initial"], give_up: tuple[str, ...] = ()) -> None:
-    """Refuse a target that the region cannot go back to, before anybody is asked whether they mean it."""
+    """Refuse a target that the region cannot go back to, before the question to the person."""
     with control_plane(config) as plane:
         to = 0 if target == "initial" else target
         plane.read(lambda reader, row: resets.check_target(reader, row, to, give_up))
 
 
-class _Target(click.ParamType[int | str]):
-    name = "head|initial|NUMBER"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
-        if value in ("head", "initial") or isinstance(value, int):
-            chosen: int | str = value
-            return chosen
-        if str(value).isdecimal() and int(value) <= MOST:
-            return int(value) or "initial"
-        return self.fail(f"{value!r} is neither head, initial nor the number of a checkpoint")
+def _target(text: Any) -> int | str:
+    if text in ("head", "initial"):
+        return str(text)
+    if str(text).isdecimal() and int(text) <= MOST:
+        return int(text) or "initial"
+    raise click.BadParameter(f"{text!r} is neither head, initial nor the number of a checkpoint")
 
 
 @click.command("reset")
 @with_config
 @click.option(
-    "--to", type=_Target(), required=True, help="Where to; `head` reads again what came after the last checkpoint."
+    "--to",
+    type=_target,
+    metavar="head|initial|NUMBER",
+    required=True,
+    help="Target; `head` reads again all after the last checkpoint.",
 )
-@click.option("--cause", default="", help="Why, for the event log.")
+@click.option("--cause", default="", help="Reason, for the event log.")
 @click.option(
     "--give-up",
     multiple=True,
     metavar="TOPIC",
-    help="A forgotten topic whose rows may leave the tables, though nobody reads them again; more than once for more.",
+    help="A forgotten topic whose rows may leave the tables, though they cannot be read again. Repeat for more topics.",
 )
 @click.option("--fence/--no-fence", default=True, show_default=True, help="Make the declared tables follow at once.")
 @WAIT
@@ -89,7 +87,7 @@ def _reset(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Go back to the last checkpoint, an older one, or initial state; what came after it leaves the tables and is read again."""
+    """Go back to the last checkpoint, an older one, or the initial state; later rows leave the tables, and their records are read again."""
     target: Target = None if to == "head" else "initial" if to == "initial" else int(to)
     if target is not None:
         check(config, target, give_up)

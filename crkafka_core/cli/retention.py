@@ -6,12 +6,9 @@ from typing import Any
 
 import click
 
-from crkafka_core.cli.call import json_option, with_config
-from crkafka_core.cli.confirming import confirm, yes_option
-from crkafka_core.cli.life import silent
-from crkafka_core.cli.output import note, print_json
-from crkafka_core.cli.plane import control_plane
-from crkafka_core.cli.progress import Say, progress
+from crkafka_core.cli.call import confirm, json_option, with_config, yes_option
+from crkafka_core.cli.output import Say, note, print_json, progress, silent
+from crkafka_core.cli.resources import control_plane
 from crkafka_core.config import RegionConfig
 from crkafka_core.holder import whoami
 from crkafka_core.model.errors import Refused
@@ -23,20 +20,20 @@ from crkafka_core.region.retire import Retired
 
 
 def retire(config: RegionConfig, *, say: Say = silent) -> Retired:
-    """Delete what is older than the last `retain` checkpoints and held by nobody, and collect orphans."""
+    """Delete checkpoints older than the last `retain` that no table or reader holds, and collect orphaned files."""
     with Region.open(config) as region:
         return region.retire(progress=say)
 
 
 def forget(config: RegionConfig, topic: str) -> int:
-    """Carry a deleted or unsubscribed topic's offsets forward from now on; the number of its partitions."""
+    """Carry a deleted or unsubscribed topic's offsets forward from now on; returns the number of its partitions."""
     _refuse_unknown(config, topic)
     with Region.open(config) as region:
         return region.forget(topic, by=whoami())
 
 
 def _refuse_unknown(config: RegionConfig, topic: str) -> None:
-    """Before anybody is asked whether they mean it."""
+    """Refuse an unknown topic before the question to the person."""
     with control_plane(config) as plane:
         topics = plane.read(lambda reader, row: {tp.topic for tp in starts.known(reader)})
     if topic not in topics:
@@ -47,7 +44,7 @@ def _refuse_unknown(config: RegionConfig, topic: str) -> None:
 
 
 def skip(config: RegionConfig, tp: TP, first: int, last: int) -> int:
-    """Pass over offsets that no client can read, as a recorded gap; where the partition goes on (SPEC X9)."""
+    """Skip offsets that no client can read, as a recorded gap; returns the next offset (SPEC X9)."""
     with Region.open(config) as region:
         return region.skip(tp, first, last, by=whoami())
 
@@ -56,7 +53,7 @@ def skip(config: RegionConfig, tp: TP, first: int, last: int) -> int:
 @with_config
 @json_option
 def _retire(config: RegionConfig, as_json: bool) -> None:
-    """Delete what is older than the last `retain` checkpoints and held by nobody; collect orphaned files."""
+    """Delete checkpoints older than the last `retain` that no table or reader holds; collect orphaned files."""
     with progress("retiring", quiet=as_json) as say:
         done = retire(config, say=say)
     if as_json:
@@ -66,8 +63,8 @@ def _retire(config: RegionConfig, as_json: bool) -> None:
         f"{plural(len(done.checkpoints), 'checkpoint')} retired, {plural(done.segments, 'segment')} "
         f"and {plural(done.orphans, 'orphan')} deleted"
     )
-    for who in done.held:
-        note(f"held back: {who}")
+    for holder in done.held:
+        note(f"held back: {holder}")
 
 
 @click.command("forget")
@@ -76,11 +73,11 @@ def _retire(config: RegionConfig, as_json: bool) -> None:
 @yes_option
 @json_option
 def _forget(config: RegionConfig, topic: str, yes: bool, as_json: bool) -> None:
-    """Carry on without TOPIC, which was deleted, made anew or unsubscribed; its offsets are carried forward."""
+    """Go on without TOPIC, which was deleted, recreated or unsubscribed; its offsets are carried forward."""
     _refuse_unknown(config, topic)
     confirm(
-        f"Region {config.region} gives up what it has not read yet of topic {topic}; what is there now under this name with another id "
-        "is read as a new topic.",
+        f"Region {config.region} gives up what it has not read yet of topic {topic}; a topic of this name with another id "
+        "is read as a new one.",
         yes=yes,
     )
     partitions = forget(config, topic)
@@ -98,7 +95,7 @@ def _forget(config: RegionConfig, topic: str, yes: bool, as_json: bool) -> None:
 @yes_option
 @json_option
 def _skip(config: RegionConfig, offsets: str, yes: bool, as_json: bool) -> None:
-    """Pass over records that no client can read. The head must stand at the first of them; the gap is recorded, and the region resets."""
+    """Skip records that no client can read. The head must be at the first of them; the gap is recorded, and the region resets."""
     tp, first, last = parse_offsets(offsets)
     _refuse_unknown(config, tp.topic)
     confirm(f"Region {config.region} gives up offsets {first} to {last} of {tp} for good.", yes=yes)

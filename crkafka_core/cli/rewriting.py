@@ -6,11 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from crkafka_core.cli.call import MOST, json_option, with_config
-from crkafka_core.cli.life import silent
-from crkafka_core.cli.output import note, print_json, tell_refused
-from crkafka_core.cli.progress import Say, progress
-from crkafka_core.cli.spark_session import lazy_session
+from crkafka_core.cli.call import json_option, number, with_config
+from crkafka_core.cli.output import Say, note, print_json, progress, silent
+from crkafka_core.cli.resources import lazy_session
 from crkafka_core.config import RegionConfig
 from crkafka_core.control import Reader
 from crkafka_core.lake.in_turn import Tried, each
@@ -118,12 +116,12 @@ def _named(reader: Reader, table: str) -> list[str]:
 @with_config
 @click.argument("table")
 @click.option(
-    "--after", type=click.IntRange(0, MOST), required=True, help="The checkpoint before the range; 0 for all."
+    "--after", type=number(0), metavar="N", required=True, help="The checkpoint before the range; 0: from the first on."
 )
-@click.option("--upto", type=click.IntRange(1, MOST), required=True, help="The last checkpoint of the range.")
+@click.option("--upto", type=number(1), metavar="N", required=True, help="The last checkpoint of the range.")
 @json_option
 def replay_command(config: RegionConfig, table: str, after: int, upto: int, as_json: bool) -> None:
-    """Write the rows of the checkpoints after --after, up to and with --upto, into TABLE again.
+    """Write the rows of a range of checkpoints into TABLE again.
 
     Each row is in the table once afterwards. The rows come from segments or, where these are retired, from Kafka.
     """
@@ -138,7 +136,7 @@ def replay_command(config: RegionConfig, table: str, after: int, upto: int, as_j
     else:
         rows, of = plural(done.rows, "row"), plural(len(done.checkpoints), "checkpoint")
         print(f"{rows} of {of} written into {table}{done.did_not_fit}")
-        if early := [number for number in done.checkpoints if number > done.acknowledged]:
+        if early := [each for each in done.checkpoints if each > done.acknowledged]:
             came = plural(len(early), "of them came before its turn", "of them came before their turn")
             note(f"{came}: {table} is at checkpoint {done.acknowledged}; its next advance writes them again, in place")
 
@@ -149,9 +147,10 @@ def replay_command(config: RegionConfig, table: str, after: int, upto: int, as_j
 @click.option("--look", is_flag=True, help="Only report; exit code 1 if a table differs.")
 @json_option
 def mend_command(config: RegionConfig, table: str, look: bool, as_json: bool) -> int:
-    """Compare TABLE, or each declared table, with the merged checkpoints, and repair rows that other programs added, changed or removed.
+    """Repair rows of TABLE, or of each declared table, that other programs changed.
 
-    A table that cannot be repaired is reported, and the others are repaired all the same.
+    The table is compared with the merged checkpoints: rows that were added, changed or removed are repaired. A table that cannot be
+    repaired is reported, and the others are repaired all the same.
     """
     from crkafka_core.lake.audit import in_words
 
@@ -163,7 +162,7 @@ def mend_command(config: RegionConfig, table: str, look: bool, as_json: bool) ->
         text = ", ".join(in_words(audited)) or "as it should be"
         # It names files that other programs wrote.
         print(visible(f"{name}: {text}{'' if look or audited.clean else '; mended'}"))
-    tried.end(tell_refused)
+    tried.end(lambda text: note(text, "ERROR"))
     return int(look and any(not audited.clean for audited in tried.done.values()))
 
 
@@ -172,10 +171,10 @@ def mend_command(config: RegionConfig, table: str, look: bool, as_json: bool) ->
 @click.argument("table", required=False, default="")
 @json_option
 def maintain_command(config: RegionConfig, table: str, as_json: bool) -> None:
-    """Merge the small files of TABLE, or of each declared table, into few large ones; no row changes.
+    """Merge the small files of TABLE, or of each declared table, into few large ones.
 
-    Files that no version within the table's retention (a week, unless its properties say otherwise) needs are deleted. Spark is
-    used only where Spark writes the table, and for Iceberg; then the format's own compaction runs.
+    No row changes. Files that no version within the table's retention (a week, unless its properties say otherwise) needs are
+    deleted. Spark is used only where Spark writes the table, and for Iceberg; then the format's own compaction runs.
     """
     with progress("maintaining", quiet=as_json) as say:
         tried = maintain(config, table, say=say)
@@ -185,4 +184,4 @@ def maintain_command(config: RegionConfig, table: str, as_json: bool) -> None:
         print_json(list(tried.done.values()))
     for name, done in () if as_json else tried.done.items():
         print(f"{name}: {in_words(done)}")
-    tried.end(tell_refused)
+    tried.end(lambda text: note(text, "ERROR"))

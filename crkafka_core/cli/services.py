@@ -1,27 +1,29 @@
-"""`dev up`, `dev down`, `dev status`: a real Kafka and PostgreSQL in one folder, for a first look."""
+"""`dev`: a real Kafka and PostgreSQL in one folder, for a first look. `jars`: the jars that Spark needs for tables, in a folder."""
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import click
 
-from crkafka_core.cli.call import DEFAULT_FILE, json_option
-from crkafka_core.cli.output import note
-from crkafka_core.cli.progress import progress
+from crkafka_core.cli.call import DEFAULT_FILE, json_option, number
+from crkafka_core.cli.output import note, print_json, progress
 from crkafka_core.config.topic import NO_TOPIC, is_topic
+from crkafka_core.dev import jars as sets
 from crkafka_core.dev import services
 from crkafka_core.dev.services import Status
 
 MOST_PARTITIONS = 10_000
-"""More of them Kafka does not make at once."""
+"""Kafka creates no more at once."""
 _FOLDER = click.option(
     "--folder",
     type=click.Path(path_type=Path, file_okay=False),
     default=services.DEFAULT_FOLDER,
     show_default=True,
-    help="Where all of it lives.",
+    help="Folder of the services and their data.",
 )
 
 
@@ -32,15 +34,18 @@ def _dev() -> None:
 
 @_dev.command("up")
 @_FOLDER
-@click.option("--brokers", type=int, default=1, show_default=True, help="One or three.")
+@click.option("--brokers", type=number(1), metavar="N", default=1, show_default=True, help="One or three.")
 @click.option(
-    "--port", type=click.IntRange(1, 65535), help="Kafka's, such as 9092; when its folder is made. Any that is free."
+    "--port",
+    type=number(1, 65535),
+    metavar="N",
+    help="Port of Kafka, such as 9092, when its folder is made [default: any free port].",
 )
 @click.option("--postgres", is_flag=True, help="Also PostgreSQL: pip install 'crkafka[services]'.")
-@click.option("--topic", "topics", multiple=True, metavar="NAME:PARTITIONS", help="Make a topic, if it is not there.")
+@click.option("--topic", "topics", multiple=True, metavar="NAME:PARTITIONS", help="Make a topic, unless it exists.")
 @json_option
 def _up(folder: Path, brokers: int, port: int | None, postgres: bool, topics: tuple[str, ...], as_json: bool) -> None:
-    """Start what does not run yet; safe to repeat."""
+    """Start the services that do not run yet; safe to repeat."""
     with progress("starting", quiet=as_json) as say:
         wanted = dict(_topic(t) for t in topics)
         state = services.up(folder, brokers=brokers, postgres=postgres, port=port or 0, topics=wanted, progress=say)
@@ -53,19 +58,19 @@ def _up(folder: Path, brokers: int, port: int | None, postgres: bool, topics: tu
 @_FOLDER
 @json_option
 def _down(folder: Path, as_json: bool) -> None:
-    """Stop everything in the folder; the data stays."""
+    """Stop the services of the folder; their data stays."""
     with progress("stopping", quiet=as_json) as say:
         state = services.down(folder, progress=say)
     _print(state, as_json)
     if not as_json and state.services:
-        note("all of it has ended; its data stays, and `crkafka dev up` goes on with it")
+        note("all services have ended; `crkafka dev up` starts them again with their data")
 
 
 @_dev.command("status")
 @_FOLDER
 @json_option
 def _status(folder: Path, as_json: bool) -> int:
-    """What runs in the folder; exit code 3 if not everything does."""
+    """Services of the folder and whether they run; exit code 3 if one does not."""
     state = services.status(folder)
     _print(state, as_json)
     return 0 if state.running else 3
@@ -84,4 +89,35 @@ def _print(state: Status, as_json: bool) -> None:
     print(services.as_json(state) if as_json else services.describe(state))
 
 
-COMMANDS: dict[str, Any] = {"dev": _dev}
+_SETS = {"delta": sets.DELTA, "iceberg": sets.ICEBERG, "s3": sets.S3A}
+
+
+def jars(folder: Path, names: Collection[str] = tuple(_SETS)) -> list[Path]:
+    """Copy the jars of these table formats, and of tables in S3, into a folder; a file whose hash differs is refused."""
+    brought = []
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in sorted(set(names)):
+        files = _SETS[name].jars()
+        _SETS[name].verify()  # cached files too
+        brought += [Path(shutil.copy(jar, folder)).resolve() for jar in files]
+    return brought
+
+
+@click.command("jars")
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+@click.argument("names", nargs=-1, metavar="[delta] [iceberg] [s3]", type=click.Choice(list(_SETS)))
+@json_option
+def _jars(folder: Path, names: tuple[str, ...], as_json: bool) -> None:
+    """Copy the jars that Spark needs for tables into FOLDER, each compared with its hash, and print the line of `host.conf` for them.
+
+    Needs Java, but no configuration.
+    """
+    with progress("fetching jars", quiet=as_json):
+        brought = jars(folder, names or tuple(_SETS))
+    if as_json:
+        print_json([str(jar) for jar in brought])
+    else:
+        print(f"host: {{conf: {{spark.jars: '{','.join(map(str, brought))}'}}}}")
+
+
+COMMANDS: dict[str, Any] = {"dev": _dev, "jars": _jars}

@@ -1,4 +1,4 @@
-"""`init` and `check`: what comes before a region runs."""
+"""`init` and `check`: the steps before a region runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from crkafka_core.plane import stores
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     what: str
     ok: bool
@@ -32,15 +32,15 @@ class Finding:
 def check(
     config: RegionConfig, *, offline: bool = False, tell: Callable[[Finding], None] = lambda _: None
 ) -> list[Finding]:
-    """Look at everything that the configuration names; nothing is changed, nothing raised. `tell` gets each finding as it is made."""
+    """Check everything that the configuration names; changes and raises nothing. `tell` receives each finding as soon as it is known."""
     findings: list[Finding] = []
-    for finding in _looked(config, offline=offline):
+    for finding in _findings(config, offline=offline):
         tell(finding)
         findings.append(finding)
     return findings
 
 
-def _looked(config: RegionConfig, *, offline: bool) -> Iterator[Finding]:
+def _findings(config: RegionConfig, *, offline: bool) -> Iterator[Finding]:
     yield Finding("configuration", True, f"region {config.region}, {plural(config.members, 'member')}")
     yield from (Finding("configuration", True, f"warning: {text}") for text in config.warnings())
     known = checks.Stored()
@@ -52,7 +52,7 @@ def _looked(config: RegionConfig, *, offline: bool) -> Iterator[Finding]:
     def control_plane() -> str:
         nonlocal known
         known = checks.stored(config)
-        return "reached" if known.row else "the region is not there yet: `crkafka init` makes it"
+        return "reached" if known.row else "the region does not exist yet: `crkafka init` makes it"
 
     yield _finding("control plane", control_plane)
     if known.row is not None:
@@ -62,7 +62,7 @@ def _looked(config: RegionConfig, *, offline: bool) -> Iterator[Finding]:
     yield kafka
     if kafka.exit_code != ServiceUnavailable.exit_code:
         group = _finding("group", lambda: checks.group(config, known))
-        if group.ok or group.text != kafka.text:  # one failure that keeps both from Kafka is shown once
+        if group.ok or group.text != kafka.text:  # one failure of both is shown once
             yield group
     if checks.by_registry(config):
         yield _finding("registry", lambda: checks.registry(config, known))
@@ -76,7 +76,7 @@ def _finding(what: str, ask: Callable[[], str]) -> Finding:
         return Finding(what, True, ask())
     except CrkafkaError as error:
         return Finding(what, False, redact(str(error)), error.exit_code)
-    except OSError as error:  # a right that this user lacks: what comes after is looked at all the same
+    except OSError as error:  # such as a right that this user lacks; the checks after it run all the same
         text = of_the_machine(error)
         if not text:
             raise
@@ -85,25 +85,25 @@ def _finding(what: str, ask: Callable[[], str]) -> Finding:
 
 @dataclass(frozen=True)
 class Initialised:
-    """What `init` did."""
+    """The result of `init`."""
 
     region: str
     uid: str
     made: bool
-    """The region was not there before."""
+    """The region did not exist before."""
     changed: tuple[str, ...] = ()
-    """Keys that the region's row now says otherwise."""
+    """Keys whose values in the region's row are new."""
     members_wanted: int = 0
     warning: str = ""
-    """What these changes keep from working for what is there already."""
+    """Consequence of these changes for existing checkpoints."""
 
 
 def init(config: RegionConfig) -> Initialised:
-    """Make or migrate the control plane's tables, and make the region, if its storage can be written; safe to repeat."""
+    """Make or migrate the control plane's tables, and make or update the region, if its storage can be written; safe to repeat."""
     from crkafka_core.region import Region
     from crkafka_core.segments.storage import Storage
 
-    Storage.of(config).check()  # a region that could never land a record
+    Storage.of(config).check()  # without it the region could never write a record
     stores.initialise(config.resolved_control_plane())
     known = checks.stored(config)
     before = known.row
@@ -117,12 +117,35 @@ def init(config: RegionConfig) -> Initialised:
     return Initialised(config.region, row.uid, before is None, tuple(map(str, changed)), row.members_wanted, warning)
 
 
+def _print_schema(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        from crkafka_core.config import schema
+
+        click.echo(schema.text(), nl=False)
+        context.exit()
+
+
 @click.command("check")
 @with_config
 @click.option("--offline", is_flag=True, help="Only the configuration itself.")
+@click.option(
+    "--schema",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_schema,
+    help="Print the JSON schema of the configuration, for editors, and end.",
+)
 @json_option
 def _check(config: RegionConfig, offline: bool, as_json: bool) -> int:
-    """Is the configuration right, and is everything there that it names?"""
+    """Check the configuration, and that everything it names exists and goes together.
+
+    \b
+    An editor completes the keys of region.yaml, if its first line is
+      # yaml-language-server: $schema=region.schema.json
+    and that file is written by
+      crkafka check --schema > region.schema.json
+    """
     findings = check(config, offline=offline) if as_json else check(config, offline=offline, tell=_print)
     if as_json:
         print_json(findings)
@@ -133,11 +156,25 @@ def _print(finding: Finding) -> None:
     print(visible(f"{'ok    ' if finding.ok else 'WRONG '} {finding.what}: {finding.text}"), flush=True)
 
 
+def roles(config: RegionConfig | None = None) -> str:
+    """SQL for the roles of a control plane; only PostgreSQL has them. The same for all regions."""
+    return stores.roles("postgresql:" if config is None else config.control_plane)
+
+
 @click.command("init")
-@with_config
+@config_options
+@click.option("--roles", "only_roles", is_flag=True, help="Print SQL for psql that makes the roles, and end.")
 @json_option
-def _init(config: RegionConfig, as_json: bool) -> None:
-    """Make the control plane's tables, and the region. Safe to repeat."""
+def _init(config_file: Path | None, region_name: str | None, only_roles: bool, as_json: bool) -> None:
+    """Make or migrate the control plane's tables, and make the region or update its configuration. Safe to repeat.
+
+    With --roles: print SQL that makes the PostgreSQL roles owner, region, reader and viewer; needs no configuration.
+    """
+    call = called(config_file, region_name)
+    if only_roles:
+        print(roles(None if call.file is None else call.config()))
+        return
+    config = call.config()
     done = init(config)
     for text in config.warnings():
         note(f"warning: {text}")
@@ -147,32 +184,19 @@ def _init(config: RegionConfig, as_json: bool) -> None:
         print_json(done)
         return
     print(
-        f"region {done.region} {'is made' if done.made else 'is there'} (uid {done.uid}); "
-        + ("`crkafka check` looks whether Kafka is there too, " if done.made else "")
+        f"region {done.region} {'is made' if done.made else 'exists'} (uid {done.uid}); "
+        + ("`crkafka check` checks Kafka too, " if done.made else "")
         + "`crkafka host` runs its members"
     )
     for change in done.changed:
         print(f"changed: {change}", flush=True)
     if done.changed:
-        note("a host that runs goes by the configuration that it began with, also for new tables: start it anew")
+        note("restart a running host: it keeps the configuration that it started with, also for new tables")
     if not done.made and done.members_wanted != config.members:
         note(
-            f"{plural(done.members_wanted, 'member is', 'members are')} wanted, as before: "
+            f"{plural(done.members_wanted, 'member is', 'members are')} wanted, as before; "
             f"`crkafka scale {config.members}` changes that"
         )
 
 
-def roles(config: RegionConfig | None = None) -> str:
-    """The SQL of a control plane's roles, which only PostgreSQL has; it is the same for all regions."""
-    return stores.roles("postgresql:" if config is None else config.control_plane)
-
-
-@click.command("roles")
-@config_options
-def _roles(config_file: Path | None, region_name: str | None) -> None:
-    """Print SQL that makes the roles owner, region, reader and viewer, for psql (PostgreSQL). Needs no configuration."""
-    call = called(config_file, region_name)
-    print(roles(None if call.file is None else call.config()))
-
-
-COMMANDS: dict[str, Any] = {"check": _check, "init": _init, "roles": _roles}
+COMMANDS: dict[str, Any] = {"check": _check, "init": _init}

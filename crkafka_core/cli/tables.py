@@ -8,14 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from crkafka_core.cli.call import called, config_options, json_option, with_config
-from crkafka_core.cli.confirming import confirm, yes_option
-from crkafka_core.cli.life import silent
-from crkafka_core.cli.output import note, print_json, print_table, span, tell_refused
-from crkafka_core.cli.plane import control_plane
-from crkafka_core.cli.progress import Say, progress
+from crkafka_core.cli.call import called, config_options, confirm, json_option, with_config, yes_option
+from crkafka_core.cli.output import Say, note, print_json, print_table, progress, silent, span
+from crkafka_core.cli.resources import control_plane, lazy_session
 from crkafka_core.cli.rewriting import maintain_command, mend_command, replay_command
-from crkafka_core.cli.spark_session import lazy_session
 from crkafka_core.config import RegionConfig
 from crkafka_core.control import Reader
 from crkafka_core.holder import whoami
@@ -143,7 +139,7 @@ def _advance_command(config: RegionConfig, table: str, as_json: bool) -> None:
             bad = f", {plural(commit.bad, 'record')} could not be decoded" if commit.bad else ""
             what = plural(commit.rows, "record" if _by_key(config, name) else "row")
             print(f"{name}: {what} of {plural(len(commit.checkpoints), 'checkpoint')}{bad}; at {commit.acknowledged}")
-    tried.end(tell_refused)
+    tried.end(lambda text: note(text, "ERROR"))
 
 
 def _by_key(config: RegionConfig, table: str) -> bool:
@@ -163,9 +159,9 @@ _tables.add_command(maintain_command)
 @yes_option
 @json_option
 def _undeclare_command(config: RegionConfig, table: str, yes: bool, as_json: bool) -> None:
-    """Stop writing to TABLE and waiting for it, such as after it was deleted: it no longer holds back retirement or a reset.
+    """Stop writing to TABLE and waiting for it, such as after it was deleted.
 
-    Its files and rows stay as they are.
+    It no longer holds back retirement or a reset; its files and rows stay as they are.
     """
     question = (
         f"Region {config.region} writes no more to table {table} and does not wait for it: checkpoints that it lacks may be deleted, "

@@ -1,91 +1,26 @@
-"""`watch`: a live view of members, partitions, tables, cuts and resets, on a terminal of 80 columns or more."""
+"""`show --watch`: a live view of members, partitions, tables, cuts and resets, on a terminal of 80 columns or more."""
 
 from __future__ import annotations
 
-import sys
-import time
-from collections.abc import Iterator
-from contextlib import suppress
-from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import click
-from rich.console import Console, Group, RenderableType
-from rich.live import Live
+from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from crkafka_core.cli.call import json_option, with_config
-from crkafka_core.cli.history import StatusAndHistory, flat, status_and_history
 from crkafka_core.cli.output import moment, phase_for, shown, span
 from crkafka_core.cli.pauses import in_words
-from crkafka_core.cli.plane import control_plane
-from crkafka_core.config import RegionConfig, redact
-from crkafka_core.model.errors import ConfigError, ServiceUnavailable
+from crkafka_core.config import redact
+from crkafka_core.model.errors import ServiceUnavailable
 from crkafka_core.model.plural import plural
-from crkafka_core.model.visible import json_text, visible
+from crkafka_core.model.visible import visible
 from crkafka_core.plane.status import Status
 
-Reading = StatusAndHistory | ServiceUnavailable
-"""One read, or why there is none."""
+if TYPE_CHECKING:
+    from crkafka_core.cli.status import StatusAndHistory
+
 _COLOUR = {"RUNNING": "green", "CUTTING": "cyan", "STOPPED": "bold red", "IDLE": "dim"}
-
-
-def watch(config: RegionConfig, *, interval: float = 1.0) -> Iterator[Reading]:
-    """The status after each change, at the latest after `interval` seconds, for ever; or why there is none."""
-    with control_plane(config) as plane:
-        while True:
-            try:
-                state = plane.read(partial(status_and_history, config=config))
-                yield state
-                plane.wait(state.status.region.version, interval)
-            except ServiceUnavailable as error:
-                yield error
-                time.sleep(interval)
-
-
-@click.command("watch")
-@with_config
-@click.option(
-    "--interval", type=click.FloatRange(min=0.1), default=1.0, show_default=True, help="Seconds between two views."
-)
-@click.option("--once", is_flag=True, help="One view, then end.")
-@json_option
-def _watch(config: RegionConfig, interval: float, once: bool, as_json: bool) -> None:
-    """A live view: members, partitions, lag, cuts, resets. With --json, one line per view."""
-    reads = watch(config, interval=interval)
-    if as_json or once:
-        console = Console()
-        for state in reads:
-            if once and isinstance(state, ServiceUnavailable):
-                raise state
-            if as_json:
-                print(json_text(_plain(state)), flush=True)
-            else:
-                console.print(view(state, None))
-            if once:
-                return
-    elif not sys.stdout.isatty():
-        raise ConfigError(
-            "A live view needs a terminal.",
-            hint="`crkafka watch --json` prints a line for each view, `crkafka show` the state once.",
-        )
-    else:
-        with suppress(KeyboardInterrupt):  # that is how it ends
-            _live(reads)
-
-
-def _live(reads: Iterator[Reading]) -> None:
-    last: StatusAndHistory | None = None
-    with Live(screen=True, auto_refresh=False) as live:
-        for state in reads:
-            live.update(view(state, last), refresh=True)
-            last = state if isinstance(state, StatusAndHistory) else last
-
-
-def _plain(state: Reading) -> dict[str, Any]:
-    return flat(state) if isinstance(state, StatusAndHistory) else {"error": redact(str(state))}
 
 
 def _submitted(status: Status) -> float:
@@ -93,22 +28,22 @@ def _submitted(status: Status) -> float:
 
 
 def rate_of(last: Status | None, status: Status) -> float:
-    """Records a second between two reads."""
+    """Records per second between two reads."""
     if last is None or status.now <= last.now:
         return 0.0
     return max(0.0, (_submitted(status) - _submitted(last)) / (status.now - last.now))
 
 
-def view(state: Reading, last: StatusAndHistory | None) -> RenderableType:
-    """One read as a picture; when the control plane is away, the last one with the reason."""
-    if not isinstance(state, StatusAndHistory):
+def view(state: StatusAndHistory | ServiceUnavailable, last: StatusAndHistory | None) -> RenderableType:
+    """One read as a picture; while the control plane is away, the last read below the reason."""
+    if isinstance(state, ServiceUnavailable):
         away = Text(visible(redact(str(state))), style="bold red")
         return away if last is None else Group(away, view(last, None))
     return Group(brief(state.status, rate_of(last.status if last else None, state.status)), _history(state))
 
 
 def brief(status: Status, rate: float) -> RenderableType:
-    """The upper half of the view, for who tells the history otherwise."""
+    """The upper half of the view, without the history."""
     return Group(_head(status, rate), _members(status), *([_tables(status)] if status.lags else []))
 
 
@@ -122,7 +57,7 @@ def _head(status: Status, rate: float) -> RenderableType:
             f"next cut {'now' if status.cut_due_at <= status.now else 'in ' + span(status.cut_due_at - status.now)}   "
         )
     if rate:
-        text.append(f"{rate:,.0f} tuples/s   ")
+        text.append(f"{rate:,.0f} records/s   ")
     if r.consecutive:
         text.append(f"{plural(r.consecutive, 'reset')} in a row", style="red")
     if status.open_cut is not None:
@@ -184,11 +119,8 @@ def _history(state: StatusAndHistory) -> RenderableType:
                 shown, (c.id, c.status, f"{c.rows:,}", span(c.drain_ms / 1000), moment(c.merged_at), c.cause or c.note)
             )
         )
-    log = Table("when", "event", "what", "who", box=None)
+    log = Table("when", "event", "what", "by", box=None)
     for e in reversed(state.events):
         what = f"{e.kind}{f' {e.checkpoint}' if e.checkpoint else ''}"
         log.add_row(*map(shown, (moment(e.at), what, e.text, e.member or e.by)))
     return Group(Panel(cuts, title="cuts", title_align="left"), Panel(log, title="events", title_align="left"))
-
-
-COMMANDS: dict[str, Any] = {"watch": _watch}

@@ -1,4 +1,4 @@
-"""A region now, from one read of its control plane: what `show`, `watch`, metrics, probes, reports and Dagster's checks all ask."""
+"""A region now, from one read of its control plane: what `show`, metrics, probes, reports and Dagster's checks all ask."""
 
 from __future__ import annotations
 

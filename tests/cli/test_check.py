@@ -28,10 +28,7 @@ def test_init_takes_the_place_of_a_configuration_that_only_an_older_version_took
     assert crkafka("init").code == 0
     with sqlite3.connect(region_file.parent / "var" / "crkafka.db") as database:
         database.execute("UPDATE region SET config_json = json_set(config_json, '$.of_long_ago', 1)")
-    assert (
-        "changed since `crkafka init`: the whole: what this version refuses → what the file says"
-        in crkafka("check").out
-    )
+    assert "the whole: a configuration that this version refuses → the file" in crkafka("check").out
     done = crkafka("init")
     assert (done.code, "changed: the whole" in done.out) == (0, True)
     assert "changed" not in crkafka("init").out
@@ -42,7 +39,7 @@ def test_check_before_init_says_so_where_the_database_is_there(crkafka: Crkafka,
     folder = region_file.parent / "var"
     folder.mkdir(exist_ok=True)
     (folder / "crkafka.db").touch()
-    assert "ok     control plane: the region is not there yet: `crkafka init` makes it" in crkafka("check").out
+    assert "ok     control plane: the region does not exist yet: `crkafka init` makes it" in crkafka("check").out
 
 
 def test_check_and_init_tell_what_has_changed(crkafka: Crkafka, region_file: Path, plane: ControlPlane) -> None:
@@ -51,11 +48,11 @@ def test_check_and_init_tell_what_has_changed(crkafka: Crkafka, region_file: Pat
     )
     said = findings(crkafka)["region"]
     assert "topics: orders → orders, refunds" in said
-    assert "2 members are wanted, as `crkafka scale` says, and not 3" in said
+    assert "`crkafka scale` wants 2 members, the configuration 3" in said
     done = crkafka("init")
     assert "changed: topics: orders → orders, refunds\n" in done.out
     assert "`crkafka scale 3` changes that" in done.err
-    assert "goes by the configuration that it began with, also for new tables: start it anew" in done.err
+    assert "restart a running host: it keeps the configuration that it started with" in done.err
     assert "changed" not in crkafka("init").out
 
 
@@ -63,7 +60,7 @@ def test_check_and_init_warn_of_another_isolation_level(
     crkafka: Crkafka, region_file: Path, plane: ControlPlane
 ) -> None:
     """That some archived checkpoints cannot be read again was found by whoever read one."""
-    said = "isolation.level is another than before: of checkpoints whose segments are retired"
+    said = "isolation.level has changed: checkpoints with retired segments"
     for level, warned in (("read_committed", False), ("read_uncommitted", True), ("read_committed", True)):
         region_file.write_text(YAML.replace("group.id: orders", f"group.id: orders, isolation.level: {level}"))
         assert (said in findings(crkafka)["region"]) is warned
@@ -86,7 +83,7 @@ def test_check_prints_each_finding_as_it_is_made(crkafka: Crkafka, monkeypatch: 
 
 def test_check_refuses_another_group(crkafka: Crkafka, region_file: Path, plane: ControlPlane) -> None:
     region_file.write_text(YAML.replace("group.id: orders", "group.id: sales"))
-    said = "The region's group is 'orders', and the configuration says 'sales'"
+    said = "The region's group is 'orders', the configuration has 'sales'"
     assert said in findings(crkafka)["region"]
     refused = crkafka("init")
     assert (refused.code, refused.err.startswith(said)) == (2, True), refused
@@ -122,7 +119,7 @@ def test_check_finds_a_table_whose_folder_is_gone(crkafka: Crkafka, region_file:
         )  # nothing is in it yet
 
     plane.do(declared)
-    assert "Table bronze has rows up to checkpoint 2, and what its folder" in findings(crkafka)["tables"]
+    assert "Table bronze has rows up to checkpoint 2, but the files in its folder" in findings(crkafka)["tables"]
     (region_file.parent / "bronze" / "_delta_log").mkdir(parents=True)
     assert "tables" not in findings(crkafka)
 
@@ -186,7 +183,7 @@ def test_check_does_not_take_files_that_a_writer_has_left_for_a_delta_table(
     log = region_file.parent / "bronze" / "_delta_log"
     log.parent.mkdir()
     plane.do(lambda tx: tx.put(Table("orders", "bronze", "delta", str(log.parent), acknowledged=2, version="1")))
-    assert "Table bronze has rows up to checkpoint 2, and what its folder" in findings(crkafka)["tables"]
+    assert "Table bronze has rows up to checkpoint 2, but the files in its folder" in findings(crkafka)["tables"]
     log.mkdir()
     assert "tables" not in findings(crkafka)
 
@@ -224,7 +221,7 @@ def test_check_and_scale_count_the_task_slots_of_a_region_that_was_scaled(
     assert "5 members need 5 task slots, and local[4] has 4. Write local[6]: one more, for tables." in refused.err
     assert crkafka("scale", "4").code == 0
     assert (
-        "All task slots of local[4] go to 4 members: none is left for bronze. Write local[5]."
+        "All task slots of local[4] go to 4 members; none is left to write bronze. Write local[5]."
         in findings(crkafka)["host"]
     )
     plane.do(lambda tx: tx.set_region(members_wanted=5))
@@ -292,7 +289,7 @@ def test_check_and_group_name_whose_the_group_is_and_who_is_foreign(
             assert time.monotonic() < end
         shown = crkafka("group")
         assert re.search(r"somebody\[/x\].*FOREIGN", shown.out)
-        assert "no member of this region" in shown.err
+        assert "not a member of this region" in shown.err
     finally:
         consumer.close()
     life.declare(plane.store, Region(name="sales", uid="u2", region_index=0, members_wanted=1))

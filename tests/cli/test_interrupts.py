@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import pytest
 
-from crkafka_core.cli import hosting, spark_session
+from crkafka_core.cli import hosting, resources
 from crkafka_core.config import RegionConfig
 from crkafka_core.model.errors import ServiceUnavailable
 from tests.cli.conftest import POSTGRES, YAML
@@ -26,7 +26,7 @@ def test_an_interrupt_at_any_time_is_a_word(region_file: Path, after: float) -> 
     # A process that was started in the background ignores Ctrl-C, and so would its children.
     program = (
         "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
-        "from crkafka_core.cli.entry import main; print('begun', flush=True); main(['watch', '--json'])"
+        "from crkafka_core.cli.entry import main; print('begun', flush=True); main(['show', '--watch', '--json'])"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", program],
@@ -75,7 +75,7 @@ def test_an_interrupt_of_a_verb_with_spark_is_no_error_of_java(
     monkeypatch.setattr("crkafka_core.spark.session.fetches", lambda _: ())
     monkeypatch.setattr("crkafka_core.spark.session.open_session", opens)
     before = signal.getsignal(signal.SIGINT)
-    assert spark_session.lazy_session(RegionConfig.load(region_file), lambda _: None)() == "spark"
+    assert resources.lazy_session(RegionConfig.load(region_file), lambda _: None)() == "spark"
     assert signal.getsignal(signal.SIGINT) is before
 
 

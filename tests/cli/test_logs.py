@@ -177,8 +177,8 @@ def test_a_terminal_that_is_closed_asks_for_the_last_cut_and_is_no_second_interr
 def test_a_host_whose_reader_is_gone_makes_its_last_cut() -> None:
     """As `crkafka host | head`, or whose terminal was closed; it comes to its end without another word."""
     program = (
-        "import sys, threading; from crkafka_core.cli import hosting; stop = threading.Event(); hosting._tell(stop, 'one');"
-        "assert stop.is_set(); hosting._tell(stop, 'two'); from crkafka_core.cli.output import note; note('three')"
+        "import sys, threading; from crkafka_core.cli import hosting; stop = threading.Event(); hosting._print(stop, 'one');"
+        "assert stop.is_set(); hosting._print(stop, 'two'); from crkafka_core.cli.output import note; note('three')"
     )
     gone, output = os.pipe()
     os.close(gone)
@@ -226,7 +226,7 @@ def test_whoever_reads_json_meets_no_other_lines(crkafka: Crkafka, monkeypatch: 
     (line,) = said.err.splitlines()
     assert (json.loads(line)["level"], said.code) == ("ERROR", 2), said
     assert "crkafka init" in json.loads(line)["message"]
-    hosting._tell(threading.Event(), "two\nlines")
+    hosting._print(threading.Event(), "two\nlines")
     assert json.loads(logs.log_line("two\nlines"))["message"] == "two\nlines"
     remember("canary-told")
     assert "canary" not in logs.log_line("refused: canary-told")

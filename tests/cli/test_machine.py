@@ -69,7 +69,7 @@ def test_a_java_that_dies_is_a_sentence_and_names_what_to_look_at(
         import_module("crkafka_core.spark.launch")
         raise Py4JNetworkError("Answer from Java side is empty")
 
-    monkeypatch.setattr("crkafka_core.cli.history.show", dies)
+    monkeypatch.setattr("crkafka_core.cli.status.show", dies)
     answer = crkafka("show")
     assert (answer.code, answer.err) == (3, "Spark: its Java process has ended. Was it killed, or out of memory?\n")
 
@@ -81,11 +81,11 @@ def test_a_package_that_is_missing_names_its_extra(
         import_module("deltalake.nowhere")
 
     monkeypatch.setitem(sys.modules, "deltalake", None)
-    monkeypatch.setattr("crkafka_core.cli.history.show", missing)
+    monkeypatch.setattr("crkafka_core.cli.status.show", missing)
     answer = crkafka("show")
     assert (answer.code, answer.err) == (2, "deltalake is not installed. pip install 'crkafka[delta]'.\n")
     monkeypatch.setitem(sys.modules, "pyspark", None)
-    monkeypatch.setattr("crkafka_core.cli.history.show", lambda *_, **__: import_module("pyspark.nowhere"))
+    monkeypatch.setattr("crkafka_core.cli.status.show", lambda *_, **__: import_module("pyspark.nowhere"))
     assert crkafka("show").err == "pyspark is not installed. pip install 'crkafka'.\n", "which brings it"
     region_file.write_text(YAML + "tables: [{name: t, format: delta, path: t}]\n")
     monkeypatch.setattr("crkafka_core.cli.checks.find_spec", lambda package: None)
@@ -95,15 +95,15 @@ def test_a_package_that_is_missing_names_its_extra(
 @pytest.mark.parametrize(
     ("broken", "said", "code"),
     [
-        (OSError(28, "No space left on device"), "What is printed cannot be written: No space left on device.", 3),
+        (OSError(28, "No space left on device"), "The answer cannot be written to stdout: No space left on device.", 3),
         (
             PermissionError(13, "Permission denied", "/x/y"),
-            "/x/y cannot be used: Permission denied. May this user read and write it, and is there space left?",
+            "/x/y cannot be used: Permission denied. May this user read and write it, and has the disk space left?",
             3,
         ),
         (
             UnicodeEncodeError("ascii", "ä", 0, 1, "no"),
-            "A character of a path or of an answer is none in this locale. Set LC_ALL=C.UTF-8.",
+            "A path or an answer has a character that this locale lacks. Set LC_ALL=C.UTF-8.",
             2,
         ),
     ],
@@ -115,7 +115,7 @@ def test_what_the_machine_refuses_is_no_mistake_of_ours(
     def fails(*_: object, **__: object) -> None:
         raise broken
 
-    monkeypatch.setattr("crkafka_core.cli.history.show", fails)
+    monkeypatch.setattr("crkafka_core.cli.status.show", fails)
     answer = crkafka("show")
     assert (answer.code, answer.err) == (code, f"{said}\n")
 
@@ -157,4 +157,4 @@ def test_a_folder_that_is_gone_is_said(tmp_path: Path) -> None:
         text=True,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
     )
-    assert (done.returncode, done.stderr) == (3, "The current folder is no longer there. Change to another one.\n")
+    assert (done.returncode, done.stderr) == (3, "The current folder no longer exists. Change to another one.\n")

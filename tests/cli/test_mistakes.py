@@ -66,7 +66,7 @@ MISTAKES: dict[str, tuple[str, tuple[str, ...], int, str]] = {
     "no control plane yet": (YAML, ("show",), 2, r"There is no control plane at .*\. Run `crkafka init`"),
     "roles of a file": (
         YAML,
-        ("roles",),
+        ("init", "--roles"),
         2,
         r"For 'sqlite' there are no roles\. Only PostgreSQL has roles; of a SQLite file the mode",
     ),
@@ -389,6 +389,7 @@ MISTAKES: dict[str, tuple[str, tuple[str, ...], int, str]] = {
         3,
         r'kafka: No such configuration property: "fetch\.nonsense"\. Mend the property\.',
     ),
+    "a view without an interval": (YAML, ("show", "--interval", "2"), 2, r"--interval and --once need --watch\."),
     "a verb that has moved": (YAML, ("replay", "t"), 2, r"`crkafka replay` is `crkafka tables replay` now\."),
     "an unknown verb": (YAML, ("ceck",), 2, r"There is no verb 'ceck'\. Did you mean \"check\"\?"),
 }

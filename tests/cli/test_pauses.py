@@ -57,7 +57,7 @@ def test_P2_a_mark_on_a_partition_that_is_not_there_yet_says_which_are(crkafka: 
     answer = crkafka("pause", "orders[9]")
     assert answer.code == 0
     assert answer.err == (
-        "orders[9] is not known yet, and is paused from when it comes; known of its topic are orders[0] to orders[3]\n"
+        "orders[9] does not exist yet, and is paused once it does; known of its topic are orders[0] to orders[3]\n"
     )
     plane.do(lambda tx: tx.delete(Initial))
     assert crkafka("pause", "orders[5]").err == "", "nothing is known of its topic"

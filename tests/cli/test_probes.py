@@ -27,7 +27,7 @@ from checkpoints_db.address import parse
 from checkpoints_db.store import SqlStore
 from checkpoints_db.testing.players import PARTITIONS, Player, new_region
 from crkafka_core.cli import hosting, tables
-from crkafka_core.cli.health import health
+from crkafka_core.cli.status import health
 from crkafka_core.config import RegionConfig
 from crkafka_core.model.errors import ConfigError, ServiceUnavailable
 from crkafka_core.model.phase import Phase

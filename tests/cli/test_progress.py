@@ -12,9 +12,8 @@ from types import SimpleNamespace
 import pytest
 
 from crkafka_core import still
-from crkafka_core.cli import hosting
-from crkafka_core.cli import progress as shown_progress
-from crkafka_core.cli.progress import progress
+from crkafka_core.cli import hosting, output
+from crkafka_core.cli.output import progress
 from crkafka_core.region import host as region_host
 
 
@@ -35,8 +34,7 @@ class _Log(io.StringIO):
 @pytest.fixture
 def log(monkeypatch: pytest.MonkeyPatch) -> _Log:
     made = _Log()
-    for module in ("progress", "output"):
-        monkeypatch.setattr(f"crkafka_core.cli.{module}.sys", SimpleNamespace(stderr=made))
+    monkeypatch.setattr(output, "sys", SimpleNamespace(stderr=made))
     monkeypatch.setattr(still, "FIRST", 0.01)
     return made
 
@@ -129,8 +127,8 @@ def test_a_quiet_one_says_nothing_and_a_short_one_its_steps(log: _Log, monkeypat
 
 def test_a_spinner_has_the_step_and_the_seconds_since_the_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [100.0]
-    monkeypatch.setattr(shown_progress, "time", SimpleNamespace(monotonic=lambda: clock[0]))
-    now = shown_progress._Now("resetting")
+    monkeypatch.setattr(output, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    now = output._Now("resetting")
     clock[0] += 7
     assert now.__rich__().plain == "resetting (7 s)"
     now.say("tables follow")

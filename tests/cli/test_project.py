@@ -27,7 +27,7 @@ from tests.cli.conftest import Crkafka
 
 
 def test_schema_prints_what_is_documented(crkafka: Crkafka) -> None:
-    said = crkafka("schema")
+    said = crkafka("check", "--schema")
     assert (said.code, said.out) == (0, text())
     assert "control_plane" in json.loads(said.out)["properties"]
 
@@ -37,7 +37,7 @@ def test_new_overwrites_nothing(crkafka: Crkafka, tmp_path: Path) -> None:
     assert (tmp_path / "shop" / "region.schema.json").read_text() == text(), "its first line names it to editors"
     (tmp_path / "shop" / "produce.py").write_text("mine")
     again = crkafka("new", "shop")
-    assert (again.code, "is there already" in again.err) == (2, True)
+    assert (again.code, "exists already" in again.err) == (2, True)
     assert (tmp_path / "shop" / "produce.py").read_text() == "mine"
     assert crkafka("new", "a name").code == 2
 

@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 
 from crkafka_core import logs
-from crkafka_core.cli.history import status_and_history
 from crkafka_core.cli.output import note, print_json, print_pairs, print_table
+from crkafka_core.cli.status import status_and_history
 from crkafka_core.cli.watching import view
 from crkafka_core.config import RegionConfig
 from crkafka_core.model.errors import ServiceUnavailable

@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 from packaging.requirements import Requirement
 
-from crkafka_core.cli import jars as jars_verb
+from crkafka_core.cli import services as jars_verb
 from crkafka_core.dev import jars
 from crkafka_core.dev.errors import ServiceFailed
 

@@ -196,7 +196,7 @@ PARTS_OF_THE_STATUS = {
 
 
 def test_what_a_region_waits_for_and_what_is_wrong_is_asked_of_its_status() -> None:
-    """`show`, `watch`, `health`, metrics, probes and Dagster say the same, because they ask one place: `plane/status.py`."""
+    """`show`, `health`, metrics, probes and Dagster say the same, because they ask one place: `plane/status.py`."""
     found = [
         f"{file.relative_to(ROOT)}:{node.lineno} {ast.unparse(node)}"
         for package in PACKAGES

@@ -256,9 +256,9 @@ def follow_the_readme(somebody: Stranger) -> None:
     somebody.run("python produce.py 1000")
     somebody.until("python read.py", " records: 1,000\n", " orders: 990, worth", " dead letters: 10\n")
     assert "RUNNING" in somebody.run(
-        "timeout --foreground 30 script -qec 'timeout 10 crkafka watch' /dev/null || test $? = 124"
+        "timeout --foreground 30 script -qec 'timeout 10 crkafka show --watch' /dev/null || test $? = 124"
     )
-    for verb in verbs[verbs.index("crkafka watch") + 1 :]:
+    for verb in verbs[verbs.index("crkafka show --watch") + 1 :]:
         assert somebody.run(verb)
     assert "every invariant holds" in somebody.run("crkafka verify")
     somebody.close_terminal()
@@ -303,6 +303,8 @@ def test_an_extra_brings_what_it_is_for(extra: str, wheel: Path, folder: Path) -
     with stranger(folder, sys.executable) as somebody:
         somebody.install(wheel, extra)
         somebody.run(f"python -c 'import {BRINGS[extra]}'")
-        somebody.run("crkafka new shop && cd shop && crkafka check --offline && crkafka schema > region.schema.json")
+        somebody.run(
+            "crkafka new shop && cd shop && crkafka check --offline && crkafka check --schema > region.schema.json"
+        )
         assert json.loads((somebody.cwd / "region.schema.json").read_text())["properties"]
         assert "No broken requirements" in somebody.run("pip check")

@@ -1,22 +1,38 @@
-"""Spark for a verb: starts at the first use, with one line of progress; what Java writes goes to a log, named only if the verb fails."""
+"""What a verb opens: the control plane alone, without Kafka and Spark; a Spark session, at its first use."""
 
 from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING
 
-from crkafka_core.cli.progress import Say
+from crkafka_core.cli.output import Say
 from crkafka_core.config import RegionConfig
+from crkafka_core.plane import stores
+from crkafka_core.plane.transact import ControlPlane
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+@contextmanager
+def control_plane(config: RegionConfig) -> Iterator[ControlPlane]:
+    """The region's control plane, closed at the end of the block."""
+    store = stores.open_store(config.resolved_control_plane())
+    try:
+        yield ControlPlane(store, config.region)
+    finally:
+        store.close()
+
+
 def lazy_session(config: RegionConfig, say: Say, *, then: str = "") -> Callable[[], SparkSession]:
-    """Opens the configured session at the first call, and returns it at later ones; `then` is the next step, if the caller names none."""
+    """Opens the configured session at the first call, and returns it at later ones.
+
+    `then` is the step that follows, for callers that name none. What Java writes goes to a log, which is named only if the verb fails.
+    """
 
     @cache
     def opened_session() -> SparkSession:

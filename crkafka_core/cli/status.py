@@ -1,0 +1,240 @@
+"""`show` and `health`: the region now, from SQL alone, also when Kafka is away (SPEC X6, X8)."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import click
+
+from crkafka_core.cli.call import json_option, number, with_config
+from crkafka_core.cli.output import moment, phase_for, plain, print_json, print_pairs, print_table, span
+from crkafka_core.cli.pauses import in_words
+from crkafka_core.cli.resources import control_plane
+from crkafka_core.config import RegionConfig, redact
+from crkafka_core.control import Reader
+from crkafka_core.model.errors import ConfigError, ServiceUnavailable
+from crkafka_core.model.rows import Checkpoint, Event, Region
+from crkafka_core.model.visible import json_text, visible
+from crkafka_core.plane import events
+from crkafka_core.plane.checkpoints import newest
+from crkafka_core.plane.lateness import TableLag
+from crkafka_core.plane.status import MemberView, Status, status_of
+
+SHOWN = 8
+"""Number of the last checkpoints, and of the last events, beside the status."""
+_LEASES = {"reader": "read", "retire": "retirement"}
+"""Kind of a lease → what its holder does, for people."""
+
+
+@dataclass(frozen=True)
+class StatusAndHistory:
+    """The region now with its last checkpoints and events, from one read."""
+
+    status: Status
+    checkpoints: tuple[Checkpoint, ...]
+    """Newest first."""
+    events: tuple[Event, ...]
+    """Oldest first."""
+
+
+def status_and_history(reader: Reader, region: Region, config: RegionConfig) -> StatusAndHistory:
+    """Read the status with the last checkpoints and events."""
+    status = status_of(reader, region, config.trigger)
+    return StatusAndHistory(status, tuple(newest(reader, SHOWN)), tuple(events.last(reader, SHOWN)))
+
+
+def show(config: RegionConfig) -> StatusAndHistory:
+    """The region now."""
+    with control_plane(config) as plane:
+        return plane.read(partial(status_and_history, config=config))
+
+
+def watch(config: RegionConfig, *, interval: float = 1.0) -> Iterator[StatusAndHistory | ServiceUnavailable]:
+    """The status after each change, at the latest after `interval` seconds, without end; or why it cannot be read."""
+    with control_plane(config) as plane:
+        while True:
+            try:
+                state = plane.read(partial(status_and_history, config=config))
+                yield state
+                plane.wait(state.status.region.version, interval)
+            except ServiceUnavailable as error:
+                yield error
+                time.sleep(interval)
+
+
+@dataclass(frozen=True)
+class Health:
+    """The answer to a probe."""
+
+    healthy: bool
+    phase: str
+    alarm: str
+    """What needs attention; empty if nothing does."""
+
+
+def health(config: RegionConfig) -> Health:
+    """Healthy unless the region is stopped, merges nothing, or does not settle."""
+    with control_plane(config) as plane:
+        status = plane.read(status_of)
+        away = "" if status.kafka_away in status.alarm else status.kafka_away
+        alarm = " ".join(filter(None, (status.alarm, away))) if status.alarm else ""
+        return Health(not alarm, status.region.phase, alarm)
+
+
+@click.command("show")
+@with_config
+@click.option("--watch", "live", is_flag=True, help="A live view until Ctrl-C; with --json one line for each view.")
+@click.option(
+    "--interval",
+    type=number(0.1, of=float),
+    metavar="SECONDS",
+    help="Seconds between two views of --watch [default: 1].",
+)
+@click.option("--once", is_flag=True, help="End --watch after one view.")
+@json_option
+def _show(config: RegionConfig, live: bool, interval: float | None, once: bool, as_json: bool) -> None:
+    """The region now: phase, members, head, what it waits for."""
+    if live:
+        _watch(config, interval or 1.0, once, as_json)
+        return
+    if once or interval:
+        raise click.UsageError("--interval and --once need --watch.")
+    state = show(config)
+    if as_json:
+        print_json(flat(state))
+    else:
+        _print_region(state.status)
+
+
+def _watch(config: RegionConfig, interval: float, once: bool, as_json: bool) -> None:
+    """Show each view on the terminal, in place of the last one; as JSON, print a line for each."""
+    from rich.console import Console
+    from rich.live import Live
+
+    from crkafka_core.cli.watching import view
+
+    reads = watch(config, interval=interval)
+    if as_json or once:
+        console = Console()
+        for state in reads:
+            if once and isinstance(state, ServiceUnavailable):
+                raise state
+            if as_json:
+                print(
+                    json_text(flat(state) if isinstance(state, StatusAndHistory) else {"error": redact(str(state))}),
+                    flush=True,
+                )
+            else:
+                console.print(view(state, None))
+            if once:
+                return
+    elif not sys.stdout.isatty():
+        raise ConfigError(
+            "A live view needs a terminal.",
+            hint="`crkafka show --watch --json` prints a line for each view, `crkafka show` the state once.",
+        )
+    else:
+        last: StatusAndHistory | None = None
+        with suppress(KeyboardInterrupt), Live(screen=True, auto_refresh=False) as screen:  # Ctrl-C ends the view
+            for state in reads:
+                screen.update(view(state, last), refresh=True)
+                last = state if isinstance(state, StatusAndHistory) else last
+
+
+def flat(state: StatusAndHistory) -> dict[str, Any]:
+    """For JSON: the status with the last checkpoints and events, without the configuration."""
+    both: dict[str, Any] = plain(state)
+    both["status"]["region"].pop("config", None)
+    return {**both.pop("status"), **both}
+
+
+def _print_region(status: Status) -> None:
+    r, now = status.region, status.now
+    due = status.cut_due_at
+    print_pairs(
+        [
+            ("region", f"{r.name} (uid {r.uid})"),
+            ("phase", f"{phase_for(r, now)}; wanted: {r.wanted}"),
+            ("reason" if r.stop_reason else "waits for", status.waits_for),
+            ("alarm", "" if r.stop_reason or status.alarm == status.waits_for else status.alarm),
+            ("Kafka", "" if status.kafka_away in f"{status.waits_for} {status.alarm}" else status.kafka_away),
+            ("epoch", r.epoch),
+            ("head", r.head if status.head is None else f"{r.head}, merged {moment(status.head.merged_at)}"),
+            ("open cut", f"{r.open_cut}, waits for {', '.join(status.missing) or 'the merge'}" if r.open_cut else ""),
+            ("next cut", "" if due is None else "now" if due <= now else f"in {span(due - now)}"),
+            ("members", f"{len(status.live)} of {r.members_wanted} wanted"),
+            ("resets in a row", r.consecutive or ""),
+            ("last start or reset", r.reset_cause),
+            ("group", ", ".join(f"{g.group_id} on cluster {g.cluster_id}" for g in status.groups)),
+            ("paused", ", ".join(f"{in_words(p)} (by {p.by})" for p in status.pauses)),
+            ("retirement held", "; ".join(status.held)),
+            ("leases", ", ".join(f"{_LEASES.get(each.kind, each.kind)} by {each.holder}" for each in status.leases)),
+        ]
+    )
+    print()
+    print_members(status.members)
+    if status.lags:
+        print()
+        _print_lags(status.lags)
+
+
+def _print_lags(lags: Iterable[TableLag]) -> None:
+    print_table(
+        ("table", "format", "acknowledged", "waiting", "for", "follows the last rewind"),
+        (
+            (
+                lag.table.name,
+                lag.table.format,
+                lag.table.acknowledged,
+                lag.waiting,
+                span(lag.seconds) if lag.waiting else "",
+                not lag.owes_fence,
+            )
+            for lag in lags
+        ),
+    )
+
+
+def print_members(members: tuple[MemberView, ...]) -> None:
+    """Print a line for each member."""
+    print_table(
+        ("member", "status", "host", "pid", "partitions", "generation", "epoch", "base", "rebalances", "since"),
+        (
+            (
+                m.name,
+                m.status,
+                m.machine,
+                str(m.metrics.get("pid", "")),
+                "no report" if m.partitions is None else len(m.partitions),
+                m.generation,
+                m.epoch,
+                m.base,
+                m.rebalances,
+                moment(m.registered_at),
+            )
+            for m in members
+        ),
+        empty="no member has registered",
+    )
+
+
+@click.command("health")
+@with_config
+@json_option
+def _health(config: RegionConfig, as_json: bool) -> int:
+    """Does the region need attention? Exit code 0: no, 1: yes, and the reason is printed."""
+    answer = health(config)
+    if as_json:
+        print_json(answer)
+    else:
+        print(visible(answer.alarm or f"{answer.phase}: healthy"))
+    return 0 if answer.healthy else 1
+
+
+COMMANDS = {"show": _show, "health": _health}
