@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from importlib import metadata
@@ -52,9 +52,6 @@ class Stored:
     """Client ids of live members."""
     place: Place | None = None
     """Address of the control plane."""
-
-
-Check = Callable[[RegionConfig, Stored], str]
 
 
 def stored(config: RegionConfig) -> Stored:

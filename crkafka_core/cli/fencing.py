@@ -31,6 +31,8 @@ def follow(region: Region, say: Say, *, spark: bool = True) -> list[str]:
             say(f"{feeder}, which keeps the table {table.name} fresh, makes it follow the rewind")
             left.append(table.name)
             continue
+        if needs_spark:
+            session()  # reports that Spark starts, before the next step
         say(f"the table {table.name} follows the rewind")
         if not needs_spark:
             from crkafka_core.lake import road
