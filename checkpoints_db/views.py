@@ -71,7 +71,7 @@ SELECT t.region, t.name AS table_name, t.format, t.path, t.acknowledged AS ackno
        {time:t.first_merged} AS waiting_since, t.owes_fence, t.layout = 'files' AS adopts_segments, t.commits, t.version,
        r.phase <> 'IDLE' AND coalesce(
          t.owes_fence AND r.phase = 'REWINDING' AND {now} - r.phase_since > {late}
-         OR {now} - t.first_merged > {late}, FALSE) AS late
+         OR {now} - t.first_merged > {late} AND NOT {left}, FALSE) AS late
 FROM (
   SELECT d.*, d.rewind_epoch > d.fenced_epoch AS owes_fence,
          (SELECT count(*) FROM checkpoint c WHERE {waits}) AS behind,
@@ -101,6 +101,15 @@ FROM member m,
                 THEN m.metrics_json::jsonb -> 'partitions' ELSE '{}'::jsonb END) t,
      jsonb_each(t.value) p
 WHERE m.status = 'LIVE'"""
+
+_LEFT_SQLITE = """
+EXISTS (SELECT 1 FROM json_each(nullif(r.config_json, ''), '$.tables') x
+        WHERE json_extract(x.value, '$.name') = t.name AND json_extract(x.value, '$.kept_fresh') = 0)"""
+"""Whether the configuration leaves a table to others."""
+
+_LEFT_POSTGRES = """
+EXISTS (SELECT 1 FROM jsonb_path_query(nullif(r.config_json, '')::jsonb, '$.tables[*]') x
+        WHERE x ->> 'name' = t.name AND x ->> 'kept_fresh' = 'false')"""
 
 _OF_TABLES = {
     "late": str(lateness.LATE),
@@ -188,7 +197,7 @@ def keeping_grants(connection: Connection) -> Iterator[None]:
 
 
 def _for_dialect(text: str, postgres: bool) -> str:
-    """Fill `{time:…}`, `{decimal:…}`, `{now}`, `{allowed}`, `{ends}` and what is said of tables."""
+    """Fill `{time:…}`, `{decimal:…}`, `{now}`, `{allowed}`, `{ends}` and what tables are asked for."""
     while (start := text.find("{")) >= 0:
         end = text.index("}", start)
         kind, _, expression = text[start + 1 : end].partition(":")
@@ -200,6 +209,8 @@ def _for_dialect(text: str, postgres: bool) -> str:
             )
         elif kind == "allowed":
             filled = "CASE WHEN r.period > 20 THEN 3 * r.period ELSE 60 END"
+        elif kind == "left":
+            filled = _LEFT_POSTGRES if postgres else _LEFT_SQLITE
         elif kind in _OF_TABLES:
             filled = _OF_TABLES[kind]
         elif kind == "time":

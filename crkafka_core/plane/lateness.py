@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 
 from crkafka_core.control import Cond, Reader
@@ -40,6 +41,8 @@ class TableLag:
     recent_bad: int = 0
     idle: bool = False
     """The region is not wanted to run: what waits is not late."""
+    left: bool = False
+    """`kept_fresh: false`: the program that writes it, or Dagster, decides how fresh it is."""
 
     @property
     def stuck(self) -> bool:
@@ -55,7 +58,7 @@ class TableLag:
         by = f"; {who} writes it" if who else "; nobody writes it"
         if self.owes_fence and self.unfenced > LATE:
             return f"table {self.table.name} has not followed the rewind for {self.unfenced:.0f} s, and the region waits for it{by}"
-        if not self.waiting or self.seconds <= LATE:
+        if not self.waiting or self.seconds <= LATE or self.left:
             return ""
         why = f"; its commits have failed for {self.failing:.0f} s, `crkafka events` has why" if self.failing else ""
         if self.owes_fence and not why:
@@ -105,9 +108,16 @@ def lag(reader: Reader, table: Table) -> TableLag:
         unfenced=max(0.0, reader.now() - region.phase_since) if held_up else 0.0,
         failing=_failing(reader, table) if waits else 0.0,
         idle=region.phase is Phase.IDLE,
+        left=table.name in _left_to_others(region),
         recent=recent,
         recent_bad=recent_bad,
     )
+
+
+def _left_to_others(region: Region) -> frozenset[str]:
+    """Tables that no host of the region feeds, by its configuration. The view v_tables asks the same."""
+    tables = json.loads(region.config_json or "{}").get("tables", ())
+    return frozenset(table["name"] for table in tables if not table.get("kept_fresh", True))
 
 
 def _recent(reader: Reader, table: Table) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from collections.abc import Iterator
@@ -119,13 +120,20 @@ LATENESS: list[tuple[str, float, list[float | None], bool, bool]] = [
     ("RUNNING", 130, [], True, False),
 ]
 """Phase and its seconds; seconds since each checkpoint was merged (None: without rows); whether a fence is owed; whether that is late."""
+LEFT: list[tuple[str, float, list[float | None], bool, bool]] = [
+    ("RUNNING", 0, [9999], False, False),
+    ("REWINDING", 130, [], True, True),
+]
+"""The same, of a table that is left to others."""
 
 
 def test_x8_the_view_of_tables_says_late_where_the_alarm_does(new_url: str) -> None:
     store = open_store(new_url)
-    for number, (*given, late) in enumerate(LATENESS):
+    for number, (*given, late) in enumerate([*LATENESS, *LEFT]):
         name = f"case{number}"
-        life.declare(store, new_region(name, members_wanted=1))
+        declared = [{"name": "bronze", "kept_fresh": number < len(LATENESS)}, {"name": "silver", "kept_fresh": False}]
+        config = json.dumps({"tables": declared})
+        life.declare(store, replace(new_region(name, members_wanted=1), config_json=config))
         plane = ControlPlane(store, name)
         plane.do(partial(_prepare, *given))
         (told,) = _rows(store, f"SELECT late, behind, waiting_since FROM v_tables WHERE region = '{name}'")
