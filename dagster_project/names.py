@@ -35,6 +35,8 @@ CUT, FOLLOWS = ".dagster/crkafka_cut", ".dagster/crkafka_follows"
 so, and no launchpad offers it."""
 
 RESERVED = ("records", "group", "topics")
+BY_PATTERN = "by_pattern"
+"""Stands in the lineage for all topics that match a pattern: which these are is not known when the code location loads."""
 """Assets of every region: no table may be called so."""
 
 

@@ -88,6 +88,17 @@ class Status:
     """When the oldest of those checkpoints was merged."""
 
     @property
+    def topics(self) -> dict[str, tuple[int, int]]:
+        """Topic → how many of its partitions live members hold, and their lag, as reported last."""
+        topics: dict[str, tuple[int, int]] = {}
+        for member in self.live:
+            for topic, partitions in (member.metrics.get("partitions") or {}).items():
+                count, lag = topics.get(topic, (0, 0))
+                lag += sum(max(0, int(high) - int(position)) for position, high in partitions.values())
+                topics[topic] = count + len(partitions), lag
+        return topics
+
+    @property
     def kafka_away(self) -> str:
         """That a member's client does not reach Kafka, as it reported last."""
         return next((str(m.metrics["kafkaAway"]) for m in self.live if m.metrics.get("kafkaAway")), "")

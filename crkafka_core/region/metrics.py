@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from weakref import WeakKeyDictionary
@@ -135,16 +134,12 @@ class _Collector:
             yield counter
 
     def _of_topics(self) -> Metric:
-        lags: Counter[str] = Counter()
-        for member in self._status.live:
-            for topic, partitions in (member.metrics.get("partitions") or {}).items():
-                lags[topic] += sum(max(0, int(high) - int(position)) for position, high in partitions.values())
         lag = GaugeMetricFamily(
             "crkafka_topic_lag_records",
             "Offsets between what is submitted and the high watermarks of the topic's partitions.",
             labels=["region", "topic"],
         )
-        for topic, records in lags.items():
+        for topic, (_, records) in self._status.topics.items():
             lag.add_metric([self._status.region.name, topic], float(records))
         return lag
 

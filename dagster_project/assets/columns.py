@@ -12,7 +12,7 @@ from crkafka_core.config import RegionConfig
 from crkafka_core.config.json_columns import PREFIX
 from crkafka_core.config.sections import TableConfig
 from crkafka_core.model.errors import CrkafkaError
-from dagster_project.names import Names
+from dagster_project.names import BY_PATTERN, Names
 
 
 def of_topic() -> dict[str, Any]:
@@ -27,7 +27,7 @@ def of_table(table: TableConfig, config: RegionConfig, names: Names) -> dict[str
     columns = _columns(table, config)
     if columns is None:
         return {}
-    topics = [names.topic(topic) for topic in table.topics or config.topics or ("by_pattern",)]
+    topics = [names.topic(topic) for topic in table.topics or config.topics or (BY_PATTERN,)]
     lineage = {field.name: _from(field.name, topics) for field in columns}
     return {
         "dagster/column_schema": _schema(columns),

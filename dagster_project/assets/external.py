@@ -6,17 +6,20 @@ import dagster as dg
 
 from crkafka_core.config import RegionConfig
 from dagster_project.assets import columns
-from dagster_project.names import Names
+from dagster_project.names import BY_PATTERN, Names
 from dagster_project.options import Options
 
 
 def topics(config: RegionConfig, names: Names, options: Options) -> list[dg.AssetSpec]:
-    """One asset per topic; with a pattern, one for all that match it. None where regions share them: then they are only named."""
+    """One asset per topic, or one for all that match a pattern. None where regions share topics: then they are only named."""
     if options.topics_prefix is not None:
         return []
     by = f" The job {names.of('observe_group')} observes them on a schedule: ends and lag. Nothing materializes them."
     about = {topic: (f"Records of topic {topic} in Kafka.{by}", {"topic": topic}) for topic in config.topics or ()} or {
-        "by_pattern": (f"Records of all topics that match {config.pattern}.{by}", {"pattern": config.pattern or ""})
+        BY_PATTERN: (
+            f"Records of all topics that match {config.pattern}; each has an asset of its own once it is read.{by}",
+            {"pattern": config.pattern or ""},
+        )
     }
     return [
         dg.AssetSpec(
@@ -32,7 +35,7 @@ def group(config: RegionConfig, names: Names, options: Options) -> dg.AssetSpec:
     """The consumer group, which is the region's alone (SPEC G1)."""
     return dg.AssetSpec(
         names.group,
-        deps=[names.topic(topic) for topic in config.topics or ("by_pattern",)],
+        deps=[names.topic(topic) for topic in config.topics or (BY_PATTERN,)],
         kinds={"kafka"},
         **options.about(
             "group",

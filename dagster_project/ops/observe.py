@@ -7,6 +7,7 @@ import dagster as dg
 from crkafka_core.kafka.group import PartitionProgress, report
 from crkafka_core.plane import starts
 from dagster_project.failures import as_dagster_failure
+from dagster_project.names import BY_PATTERN
 from dagster_project.resources import RegionResource
 
 SHOWN = 200
@@ -41,10 +42,9 @@ def observe(context: dg.OpExecutionContext, region: RegionResource) -> dg.Output
     topics = sorted({p.tp.topic for p in progress.partitions})
     for topic in topics:
         parts = [p for p in progress.partitions if p.tp.topic == topic]
-        key = names.topic(topic) if region.settings.topics else names.topic("by_pattern")
         context.log_event(
             dg.AssetObservation(
-                key,
+                names.topic(topic),
                 metadata={
                     "topic": topic,
                     "partitions": len(parts),
@@ -53,6 +53,9 @@ def observe(context: dg.OpExecutionContext, region: RegionResource) -> dg.Output
                 },
             )
         )
+    if not region.settings.topics:
+        together = {"topics": len(topics), "partitions": len(progress.partitions), **lag}
+        context.log_event(dg.AssetObservation(names.topic(BY_PATTERN), metadata=together))
     return dg.Output(None, metadata={**lag, "topics": len(topics)})
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
+from zlib import crc32
 
 import dagster as dg
 
@@ -50,24 +51,18 @@ class Outcome:
     severity: dg.AssetCheckSeverity = dg.AssetCheckSeverity.WARN
 
     @property
+    def _fields(self) -> dict[str, Any]:
+        """What an evaluation and a result have in common."""
+        what = {"asset_key": self.asset, "check_name": self.check, "severity": self.severity}
+        return what | {"passed": not self.why, "description": self.why or None}
+
+    @property
     def evaluation(self) -> dg.AssetCheckEvaluation:
-        return dg.AssetCheckEvaluation(
-            asset_key=self.asset,
-            check_name=self.check,
-            passed=not self.why,
-            description=self.why or None,
-            severity=self.severity,
-        )
+        return dg.AssetCheckEvaluation(**self._fields)
 
     @property
     def result(self) -> dg.AssetCheckResult:
-        return dg.AssetCheckResult(
-            asset_key=self.asset,
-            check_name=self.check,
-            passed=not self.why,
-            description=self.why or None,
-            severity=self.severity,
-        )
+        return dg.AssetCheckResult(**self._fields)
 
 
 @dataclass(frozen=True)
@@ -80,6 +75,8 @@ class RegionView:
     tables: dict[str, dict[str, Any]]
     """Numbers of each table that the control plane knows."""
     outcomes: tuple[Outcome, ...]
+    topics: dict[str, dict[str, Any]]
+    """Numbers of each topic that members read."""
 
     @property
     def verdict(self) -> str:
@@ -111,7 +108,8 @@ def view_of(status: Status, *, names: Names, declared: Sequence[str] = (), fresh
     keep_up = [Outcome(names.table(name), KEEPS_UP, _behind(name, lags.get(name), fresh)) for name in declared]
     changing = [values[k] for k in ("phase", "epoch", "head", "members", "members_wanted")]
     fingerprint = json.dumps([*changing, [[n, t["acknowledged"]] for n, t in tables.items()]])
-    return RegionView(status.now, fingerprint, values, tables, (*_of_group(status, names), *keep_up))
+    topics = {topic: {"topic": topic, "partitions": n, "lag": lag} for topic, (n, lag) in status.topics.items()}
+    return RegionView(status.now, fingerprint, values, tables, (*_of_group(status, names), *keep_up), topics)
 
 
 def _of_group(status: Status, names: Names) -> list[Outcome]:
@@ -159,10 +157,12 @@ class ObserveCursor(Cursor):
     fingerprint: str = ""
     checked: float = 0.0
     verdict: str = ""
+    topics: int = 0
+    """Which topics have been observed at least once, as a checksum."""
 
 
 def events(
-    names: Names, view: RegionView, cursor: ObserveCursor
+    names: Names, view: RegionView, cursor: ObserveCursor, observed: Callable[[dg.AssetKey], bool]
 ) -> tuple[list[dg.AssetObservation | dg.AssetCheckEvaluation], ObserveCursor]:
     """What is worth telling now, and what will have been told then."""
     news: list[dg.AssetObservation | dg.AssetCheckEvaluation] = []
@@ -170,6 +170,11 @@ def events(
         news.append(dg.AssetObservation(names.group, metadata=view.values))
         news += [dg.AssetObservation(names.table(name), metadata=values) for name, values in view.tables.items()]
         cursor = dataclasses.replace(cursor, observed=view.now, fingerprint=view.fingerprint)
+    if view.topics and cursor.topics != (topics := crc32("\n".join(sorted(view.topics)).encode())):
+        # A topic that a pattern matches is in no definitions: its first observation makes its asset.
+        new = {names.topic(topic): values for topic, values in view.topics.items() if not observed(names.topic(topic))}
+        news += [dg.AssetObservation(key, metadata=values) for key, values in new.items()]
+        cursor = dataclasses.replace(cursor, topics=topics)
     if cursor.verdict != view.verdict or not 0 <= view.now - cursor.checked < UNCHANGED:
         news += [outcome.evaluation for outcome in view.outcomes]
         cursor = dataclasses.replace(cursor, checked=view.now, verdict=view.verdict)
@@ -194,7 +199,9 @@ def sensor(setup: SensorSetup, declared: Sequence[str]) -> dg.SensorDefinition:
         if isinstance(status, dg.SkipReason):
             return status
         view = view_of(status, names=names, declared=declared, fresh=fresh)
-        news, cursor = events(names, view, ObserveCursor.parse(context.cursor))
+        news, cursor = events(
+            names, view, ObserveCursor.parse(context.cursor), lambda key: context.instance.has_asset_key(key)
+        )
         if not news:
             return dg.SkipReason(f"{view.values['phase']}: nothing new")
         return dg.SensorResult(

@@ -27,3 +27,16 @@ def test_a_lag_that_kafka_cannot_tell_is_not_0(
         shown: dict[str, Any] = dict(told.asset_observation.metadata) if told.asset_observation else {}
         assert {k: v.value for k, v in shown.items() if k == "lag"} == lag
         assert isinstance(shown["progress"], dg.TableMetadataValue)
+
+
+@pytest.mark.parametrize("keys", [{"topics": None, "pattern": r"^shop\..*"}])
+def test_each_topic_of_a_pattern_is_observed_as_its_own_asset_and_all_of_them_together(
+    seat: Seat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = tuple(PartitionProgress(TP(topic, 0), 3, "", 0, 5, 5) for topic in ("shop.a", "shop.b"))
+    report = GroupReport("orders", "Stable", "", "", (), parts, ())
+    monkeypatch.setattr("dagster_project.ops.observe.report", lambda *_: report)
+    assert seat.run("observe_group").success
+    for topic, lag in (("shop.a", 2), ("shop.b", 2), ("by_pattern", 4)):
+        (told,) = seat.instance.fetch_observations(seat.names.topic(topic), limit=10).records
+        assert told.asset_observation is not None and told.asset_observation.metadata["lag"].value == lag

@@ -9,7 +9,7 @@ import time
 import dagster as dg
 import pytest
 
-from crkafka_core.model.rows import Checkpoint, Table
+from crkafka_core.model.rows import Checkpoint, Member, Table
 from crkafka_core.plane import checkpoints, lateness, permits
 from dagster_project.counted import UNKNOWN, count
 from dagster_project.sensors import observe
@@ -37,6 +37,30 @@ def test_the_group_is_observed_when_something_changed(seat: Seat, member: HandMe
     assert {k: v.value for k, v in seat.tick("observe", cursor=first.cursor).asset_events[0].metadata.items()}[
         "head"
     ] == 1
+
+
+def test_a_topic_that_members_read_has_an_asset_without_a_reload(landed: LandedSeat) -> None:
+    """SPEC A4: one that a pattern matches is in no definitions; Dagster shows what has an observation."""
+    cursor = ""
+
+    def new(**topics: list[int]) -> list[tuple[str, int]]:
+        nonlocal cursor
+        report = json.dumps({"partitions": {topic: {"0": ends} for topic, ends in topics.items()}})
+        member = Member("orders", "orders/0", "i", 1, metrics_json=report)
+        landed.region.plane.do(lambda tx: tx.put(member))
+        tick = landed.tick("observe", cursor=cursor)
+        cursor = tick.cursor or cursor
+        told = [e for e in tick.asset_events if e.asset_key.path[-2] == "topics"]
+        for event in tick.asset_events:
+            landed.instance.report_runless_asset_event(event)
+        return [(e.metadata["topic"].value, e.metadata["lag"].value) for e in told]
+
+    assert new(orders=[3, 10]) == [("orders", 7)]
+    assert new(orders=[3, 10], clicks=[1, 2]) == [("clicks", 1)]
+    assert landed.instance.has_asset_key(landed.names.topic("clicks"))
+    assert new(orders=[4, 10], clicks=[1, 2]) == []
+    cursor = ""
+    assert new(orders=[4, 10]) == [], "the cursor only saves work"
 
 
 @pytest.mark.parametrize("tables", BRONZE)
