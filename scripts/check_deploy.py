@@ -81,9 +81,11 @@ def check_image() -> None:
     assert [name for name in copied if not (ROOT / name).exists()] == []
     allowed = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
     assert copied == allowed, copied ^ allowed
-    setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
-    packages = {pattern.rstrip("*") for pattern in setuptools["packages"]["find"]["include"]}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    packages = {pattern.rstrip("*") for pattern in project["tool"]["setuptools"]["packages"]["find"]["include"]}
     assert packages <= copied, packages - copied
+    chart, version = yaml.safe_load((CHART / "Chart.yaml").read_text()), project["project"]["version"]
+    assert chart["version"] == chart["appVersion"] == version and f"crkafka:{version} " in text
     assert text.count("--require-hashes") == 1 and "USER 10001:10001" in text
 
 

@@ -67,6 +67,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
     made = {
         "index.md": readme(),
+        "changelog.md": _from_root((ROOT / "CHANGELOG.md").read_text(encoding="utf-8")),
         "contributing.md": _from_root((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")),
         "reference/configuration.md": configuration(),
         "reference/commands.md": commands(),
@@ -81,8 +82,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Links into the tree become names of files; a state diagram becomes the table that it is."""
-    markdown = re.sub(r"\[([^\]]+)\]\(\.\./(?!README|CONTRIBUTING)[^)]+\)", r"`\1`", markdown)
-    markdown = markdown.replace("(../README.md", "(index.md").replace("(../CONTRIBUTING.md", "(contributing.md")
+    markdown = re.sub(r"\[([^\]]+)\]\(\.\./(?!README|CHANGELOG|CONTRIBUTING)[^)]+\)", r"`\1`", markdown)
+    markdown = markdown.replace("(../README.md", "(index.md").replace("(../CHANGELOG.md", "(changelog.md")
+    markdown = markdown.replace("(../CONTRIBUTING.md", "(contributing.md")
     return re.sub(r"```mermaid\nstateDiagram-v2\n(.*?)```", lambda m: transitions(m[1]), markdown, flags=re.DOTALL)
 
 
@@ -110,7 +112,11 @@ def readme() -> str:
 
 def _from_root(text: str) -> str:
     """Links of a page of the root, for one in docs."""
-    text = text.replace("(docs/", "(").replace("(CONTRIBUTING.md", "(contributing.md")
+    text = (
+        text.replace("(docs/", "(")
+        .replace("(CONTRIBUTING.md", "(contributing.md")
+        .replace("(CHANGELOG.md", "(changelog.md")
+    )
     return re.sub(r"\[([^\]]+)\]\((?:LICENSE|examples[^)]*|tests[^)]*)\)", r"`\1`", text)
 
 
