@@ -68,7 +68,7 @@ LEFT JOIN ({ends}) e ON e.region = i.region AND e.topic = i.topic AND e.partitio
 WHERE NOT i.forgotten""",
     "v_tables": """
 SELECT t.region, t.name AS table_name, t.format, t.path, t.acknowledged AS acknowledged_checkpoint, t.behind,
-       {time:t.first_merged} AS waiting_since, t.owes_fence, t.layout = 'files' AS adopts_segments, t.commits, t.version,
+       {time:t.first_merged} AS waiting_since, t.owes_fence, t.layout = 'files' AND t.shape = '' AS adopts_segments, t.commits, t.version,
        r.phase <> 'IDLE' AND coalesce(
          t.owes_fence AND r.phase = 'REWINDING' AND {now} - r.phase_since > {late}
          OR {now} - t.first_merged > {late} AND NOT {left}, FALSE) AS late

@@ -321,7 +321,7 @@ def host(config: RegionConfig, stored: Stored) -> str:
     """What runs the members: slots, Java, and versions that go together (docs/clients.md C-P11)."""
     from crkafka_core.dev.find_java import find_java
 
-    by_spark = [t.name for t in config.tables if t.kept_fresh and not config.adopts(t)]
+    by_spark = [t.name for t in config.tables if t.kept_fresh and not config.without_spark(t)]
     if config.host.spark is None:
         _packages(config)
         if not by_spark:
@@ -359,7 +359,7 @@ def _packages(config: RegionConfig) -> None:
     """Refuse a missing package that writes tables without Spark."""
     if any(t.format == "delta" for t in config.tables):
         _installed("deltalake", "delta")
-    adopting = [t for t in config.tables if t.format == "iceberg" and config.adopts(t)]
+    adopting = [t for t in config.tables if t.format == "iceberg" and config.without_spark(t)]
     if adopting:
         _installed("fastavro", "iceberg")
     if any(

@@ -27,6 +27,7 @@ from crkafka_core.region import Region
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from crkafka_core.lake.pool import Pool
     from crkafka_core.lake.writing import Committed
 
 
@@ -38,10 +39,12 @@ def tables(config: RegionConfig) -> list[TableLag]:
 
 def advance(config: RegionConfig, name: str = "", *, say: Say = silent) -> Tried[list[Committed]]:
     """Bring one table, or each, up to the head; Spark starts only for tables that need it. Commits by table."""
+    from crkafka_core.lake.pool import Pool
+
     session = lazy_session(config, say)
-    with Region.open(config) as region:
+    with Region.open(config) as region, Pool() as pool:
         names = region.plane.read(lambda reader, row: _named(reader, row, name))
-        return each(names, lambda table: _advance(region, table, session, say))
+        return each(names, lambda table: _advance(region, table, pool, session, say))
 
 
 def _named(reader: Reader, row: rows.Region, name: str) -> list[str]:
@@ -50,13 +53,13 @@ def _named(reader: Reader, row: rows.Region, name: str) -> list[str]:
     return [lag.table.name for lag in lateness.lags(reader, row) if lag.waiting]
 
 
-def _advance(region: Region, name: str, session: Callable[[], SparkSession], say: Say) -> list[Committed]:
+def _advance(region: Region, name: str, pool: Pool, session: Callable[[], SparkSession], say: Say) -> list[Committed]:
     from crkafka_core.lake import road
 
     table = region.plane.read(lambda reader, row: plane.of(reader, name))
     done: list[Committed] = []
     if not plane.needs_spark(table):
-        while (commit := road.advance(region, name)) is not None:
+        while (commit := road.advance(region, name, means=road.Means(pool=pool))) is not None:
             done.append(commit)
             say(f"table {name} is at checkpoint {commit.acknowledged}")
         return done
@@ -105,7 +108,7 @@ def _tables(context: click.Context, config_file: Path | None, region_name: str |
             (
                 (
                     lag.table.name,
-                    lag.table.format + (" (adopts segments)" if lag.table.layout == plane.FILES else ""),
+                    lag.table.format + (" (adopts segments)" if plane.adopts(lag.table) else ""),
                     lag.table.acknowledged,
                     lag.waiting,
                     span(lag.seconds) if lag.waiting else "",

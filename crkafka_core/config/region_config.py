@@ -32,7 +32,7 @@ from crkafka_core.config.resolved import Resolved
 from crkafka_core.config.resolving import resolve
 from crkafka_core.config.sections import GOOD, HostConfig, StartConfig, TableConfig, TriggerConfig
 from crkafka_core.config.topic import NO_TOPIC, is_topic
-from crkafka_core.config.typed import RegistryConfig, TypedConfig
+from crkafka_core.config.typed import RegistryConfig, TypedConfig, name_of
 from crkafka_core.model.limits import MOST_MEMBERS, Limits
 
 _HERE = ("localhost", "127.0.0.1", "[")
@@ -199,10 +199,18 @@ class RegionConfig(LimitKeys):
         """Tables that whoever hosts the region does not feed."""
         return frozenset(t.name for t in self.tables if not t.kept_fresh)
 
-    def adopts(self, table: TableConfig) -> bool:
-        """Whether a declared table takes the segments as its files, by a log that is written without Spark."""
-        in_catalog = table.format == "iceberg" and catalogs.without_spark(table.path, self.host.conf)
-        return table.shape is None and (location.has_log(table.path) or in_catalog)
+    def without_spark(self, table: TableConfig) -> bool:
+        """Whether a declared table is written without Spark: of records as they are, or typed, with all tables of its shape.
+
+        `mode: upsert`, options of Spark's writer, typed tables in catalogs, and shapes on DataFrames are Spark's.
+        """
+        if table.shape is None:
+            in_catalog = table.format == "iceberg" and catalogs.without_spark(table.path, self.host.conf)
+            return location.has_log(table.path) or in_catalog
+        family = [each for each in self.tables if each.shape == table.shape]
+        return bool(name_of(table.shape)) and all(
+            location.has_log(each.path) and each.mode == "append" and not each.options for each in family
+        )
 
     def table(self, name: str) -> TableConfig | None:
         """The declared table of this name."""

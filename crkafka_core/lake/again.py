@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -24,18 +24,31 @@ Fetch = Callable[[ReadPlan], Iterator[tuple[KafkaRange, pa.RecordBatch]]]
 """The records of a plan's ranges, one range after the other."""
 
 
-def from_kafka(config: RegionConfig) -> Fetch:
+@dataclass(frozen=True)
+class FromKafka:
     """With a region's own properties, and no group."""
 
-    def fetch(plan: ReadPlan) -> Iterator[tuple[KafkaRange, pa.RecordBatch]]:
-        check_held(config, plan)
-        with RangeReader(config.resolved_kafka()) as reader:
+    config: RegionConfig
+
+    def __call__(self, plan: ReadPlan) -> Iterator[tuple[KafkaRange, pa.RecordBatch]]:
+        check_held(self.config, plan)
+        with RangeReader(self.config.resolved_kafka()) as reader:
             for r in plan.ranges:
                 for batch in reader.read(r.tp, r.start, r.stop):
                     for piece in batch.pieces():
                         yield r, piece
 
-    return fetch
+
+@dataclass(frozen=True)
+class Again:
+    """The archived records of a plan, as a source of records for the pool."""
+
+    fetch: Fetch
+    plan: ReadPlan
+
+    def batches(self) -> Iterator[tuple[int, pa.RecordBatch]]:
+        for r, batch in self.fetch(self.plan):
+            yield r.checkpoint, selected(batch, self.plan.selection.within(r.checkpoint))
 
 
 def fetched(fetch: Fetch, plan: ReadPlan, table: Storage, folder: str) -> list[NewFile]:

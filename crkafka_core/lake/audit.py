@@ -8,6 +8,7 @@ from functools import partial
 
 from crkafka_core.control import Reader
 from crkafka_core.lake import files, formats, standing
+from crkafka_core.lake.columns import place_of
 from crkafka_core.lake.formats import Logs
 from crkafka_core.lake.handle import Handle
 from crkafka_core.lake.port import LogEntry, Snapshot
@@ -87,7 +88,9 @@ class _Expected:
 
     table: Table
     rows: Mapping[int, int]
-    """Checkpoint → rows that were merged and not erased, of those that belong in the table."""
+    """Checkpoint → rows that it has to have, of those that belong in the table."""
+    live: frozenset[int]
+    """All of those, also where nothing tells how many rows they have."""
     begins: int
     """What is not after it has no row in SQL any more: it belongs unless its number is dead (SPEC T2, C8)."""
     coming: frozenset[int]
@@ -97,7 +100,7 @@ class _Expected:
 
 
 def look(region: Handle, name: str, logs: Logs = formats.open_log) -> TableAudit:
-    """Count the rows of a raw table by the number of their checkpoint; by the log alone, but for files with several."""
+    """Count the rows of a table by the number of their checkpoint; by the log alone, but for files with several."""
     for _ in range(LOOKS):  # first the table, then SQL: what came into the table before is acknowledged by then
         log = logs(region, region.plane.read(lambda reader, row: tables.of(reader, name)))
         snapshot = log.look()
@@ -108,7 +111,7 @@ def look(region: Handle, name: str, logs: Logs = formats.open_log) -> TableAudit
     standing.check_place(table, snapshot)
     if snapshot is None:
         return TableAudit(miscounted=tuple(sorted(c for c, rows in expected.rows.items() if rows)))
-    standing.check_columns(table, snapshot)
+    standing.check_columns(region, table, snapshot)
     return _compared(region, log.storage, snapshot, expected)
 
 
@@ -122,13 +125,15 @@ def _compared(region: Handle, storage: Storage, snapshot: Snapshot, expected: _E
     there = list(snapshot.files())
     gone = files.missing(storage, there)
     # Where the log was cleaned of what others did, each record is counted.
-    counted = standing.count(storage, (f for f in there if f.path not in gone), distinct=entries is None)
+    counted = standing.count(
+        storage, (f for f in there if f.path not in gone), distinct=place_of(table) if entries is None else None
+    )
     foreign = [entry for entry in entries or () if entry.stamp is None and entry.changes_rows]
     staying = standing.staying_at(region, table.acknowledged)
     strangers = {
         number
         for number in counted.rows
-        if not (staying.holds(number) and (number in expected.rows or number <= expected.begins))
+        if not (staying.holds(number) and (number in expected.live or number <= expected.begins))
         and number not in expected.coming
     }
     wrong = {*miscounted(expected.rows, counted.rows), *(counted.doubled & expected.rows.keys())}
@@ -158,4 +163,6 @@ def _expected(name: str, snapshot: Snapshot | None, reader: Reader, row: Region)
         raise standing.newer(table, stamp)
     begins = min(contents.before_line(reader, row), table.acknowledged)
     coming = frozenset(i for i in reader.line(row.head) if i > table.acknowledged)
-    return _Expected(table, contents.counted_in(reader, row, table), begins, coming, permits.last_number(reader, table))
+    live = contents.live_in(reader, row, table)
+    rows = standing.due(reader, table, live)
+    return _Expected(table, rows, frozenset(live), begins, coming, permits.last_number(reader, table))

@@ -12,7 +12,7 @@ import uuid
 from bisect import bisect
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -20,6 +20,7 @@ from crkafka_core.config.json_columns import PREFIX
 from crkafka_core.control import Reader
 from crkafka_core.holder import holder
 from crkafka_core.lake import files, formats, standing, writing
+from crkafka_core.lake.columns import conformed
 from crkafka_core.lake.formats import Logs
 from crkafka_core.lake.handle import Handle
 from crkafka_core.lake.hold import Hold, keeping
@@ -118,11 +119,11 @@ def _settled(reader: Reader, region: Region, name: str) -> tuple[str, int]:
 
 
 def groups(small: Iterable[DataFile], target: int) -> list[list[DataFile]]:
-    """In the order of their checkpoints, as many together as make one of about the target's size."""
+    """In the order of their checkpoints, as many together as make one of about the target's size; each of one partition."""
     made: list[list[DataFile]] = []
     filled = target
-    for file in sorted(small, key=lambda file: (file.numbers, file.path)):
-        if filled + file.bytes > target:
+    for file in sorted(small, key=lambda file: (str(file.values), file.numbers, file.path)):
+        if filled + file.bytes > target or file.values != made[-1][-1].values:
             made.append([])
             filled = 0
         made[-1].append(file)
@@ -135,6 +136,7 @@ def _replaced(log: TableLog, schema: pa.Schema, stamp: Stamp, group: Sequence[Da
     lowest, highest = (pick(file.numbers[end] for file in group if file.numbers) for pick, end in ((min, 0), (max, 1)))
     path = f"{stamp.uid}/packed/{lowest:012d}-{highest:012d}-{stamp.token:016x}.parquet"
     (new,) = files.written(log.storage, path, _rows(log, schema, group))
+    new = replace(new, values=group[0].values)
     if all(file.rows >= 0 for file in group) and new.rows != sum(file.rows for file in group):
         log.storage.delete(path)
         raise Refused(
@@ -168,23 +170,23 @@ def _committed(log: TableLog, new: NewFile, group: Sequence[DataFile], stamp: St
 
 def _rows(log: TableLog, schema: pa.Schema, group: Sequence[DataFile]) -> Iterator[pa.RecordBatch]:
     """All rows with the table's columns, as batches of a row group's size, each in the order of topic, partition and offset."""
-    held: list[pa.Table] = []
+    held: list[pa.RecordBatch] = []
     rows = size = 0
     for file in group:
         for batch in files.rows_of(log.storage, file):
-            held.append(pa.Table.from_batches([batch]))
+            held.append(conformed(batch, schema))
             rows, size = rows + batch.num_rows, size + batch.nbytes
             if rows >= _GROUP_ROWS or size >= _GROUP_BYTES:
-                yield _ordered(schema, held)
+                yield _ordered(held)
                 held, rows, size = [], 0, 0
     if held:
-        yield _ordered(schema, held)
+        yield _ordered(held)
 
 
-def _ordered(schema: pa.Schema, held: Sequence[pa.Table]) -> pa.RecordBatch:
-    order = [(name, "ascending") for name in _ORDER if name in schema.names]
-    together = pa.concat_tables([schema.empty_table(), *held], promote_options="permissive")
-    together = together.select(schema.names).sort_by(order)
+def _ordered(held: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    together = pa.Table.from_batches(held)
+    if order := [(name, "ascending") for name in _ORDER if name in together.schema.names]:
+        together = together.sort_by(order)
     return together.combine_chunks().to_batches()[0]
 
 

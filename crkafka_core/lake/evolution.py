@@ -5,11 +5,24 @@ from __future__ import annotations
 import pyarrow as pa
 from pyarrow import types as of
 
+from crkafka_core.model.errors import ConfigError
+
 _WIDER = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 
 
 class Incompatible(Exception):
     """A column would change its kind; the text names it."""
+
+
+def followed(table: str, there: pa.Schema, wanted: pa.Schema) -> pa.Schema:
+    """`evolved`, refused in words for people."""
+    try:
+        return evolved(there, wanted)
+    except Incompatible as error:
+        raise ConfigError(
+            f"Table {table} cannot follow its schema: {error}.",
+            hint="Let the column be as it was, or declare a table of another name and path.",
+        ) from None
 
 
 def evolved(there: pa.Schema, wanted: pa.Schema) -> pa.Schema:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import date, datetime
 from itertools import chain
 
@@ -115,9 +116,10 @@ def parted(
 
 
 def rest_of(table: Storage, file: DataFile, staying: Staying, path: str) -> list[NewFile]:
-    """A new file with the rows that stay of a torn one."""
+    """A new file with the rows that stay of a torn one, in the same partition."""
     batches = rows_of(table, file)
-    return written(table, path, (batch.filter(pa.array(staying.mask(batch))) for batch in batches))
+    made = written(table, path, (batch.filter(pa.array(staying.mask(batch))) for batch in batches))
+    return [replace(new, values=file.values) for new in made]
 
 
 def missing(table: Storage, files: Collection[DataFile]) -> set[str]:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from crkafka_core.lake import partitions
+from crkafka_core.lake.columns import conformed
 from crkafka_core.lake.port import CHECKPOINT, NewFile, Part
 from crkafka_core.segments import read_footer
 from crkafka_core.segments.rows import Sink, parquet_writer
@@ -36,13 +37,16 @@ class Output:
     folder: str
     """Below it, for the new files."""
     parts: Sequence[Part] = field(default=())
+    columns: pa.Schema | None = None
+    """Of the table, where it has more of them than the transform gives."""
 
 
 class NewFiles:
     """The files of one output, made by one process; `output` None: rows are counted, and go nowhere."""
 
     def __init__(self, output: Output | None, schema: pa.Schema) -> None:
-        self._output, self._schema = output, schema
+        self._output = output
+        self._schema = schema if output is None or output.columns is None else output.columns
         self._open: dict[tuple[Any, ...], _File] = {}
         """By partition values; the one that got rows last is last."""
         self.made: list[NewFile] = []
@@ -59,7 +63,7 @@ class NewFiles:
         if CHECKPOINT not in rows.schema.names:
             number = pa.repeat(pa.scalar(checkpoint, pa.int64()), rows.num_rows)
             rows = rows.add_column(0, self._schema.field(CHECKPOINT), number)
-        for values, part in partitions.parted(rows.cast(self._schema), self._output.parts):
+        for values, part in partitions.parted(conformed(rows, self._schema), self._output.parts):
             file = self._open.pop(values, None) or _File(self._output, self._schema, values)
             self._open[values] = file
             file.add(part)

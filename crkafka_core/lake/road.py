@@ -1,44 +1,45 @@
 """One way into a table: permit → files → one commit of the format's own log → acknowledged (SPEC K6, X4).
 
-Every write is `_Write`: it looks at the table, reads the stamp that the table shows, and commits directly after what it looked at. After a
-refusal, or no answer, it looks again, and the stamp tells whether the commit is there. A writer that dies after the commit leaves a
-stamp that SQL does not know; who comes next has SQL acknowledge it, and asks for another permit.
+Tables of one shape take the same checkpoints by one pass: permits for all of them, files of all of them, then a commit to each, the last
+in order first, under one token. A writer that dies after a commit leaves a stamp that SQL does not know; who comes next has SQL
+acknowledge it, and asks for another permit. What one table has and another lacks is written again in all of them before anything new.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TypeVar
 
-from crkafka_core.control import Reader
-from crkafka_core.lake import again, files, formats, standing, writing
+from crkafka_core.control import Reader, Tx
+from crkafka_core.lake import again, formats, made, standing, writing
 from crkafka_core.lake.again import Fetch
 from crkafka_core.lake.audit import TableAudit
+from crkafka_core.lake.columns import place_of
 from crkafka_core.lake.formats import Logs
 from crkafka_core.lake.handle import Handle
 from crkafka_core.lake.hold import Hold
-from crkafka_core.lake.port import DataFile, Moved, NewFile, Snapshot, Stamp, TableLog, Unknown, mark_of
-from crkafka_core.lake.raw import RAW
+from crkafka_core.lake.made import Files
+from crkafka_core.lake.pool import Pool
+from crkafka_core.lake.port import Snapshot, TableLog
 from crkafka_core.lake.standing import NotAcknowledged, Standing
 from crkafka_core.lake.staying import Staying
-from crkafka_core.lake.writing import Committed, Fenced, Written
-from crkafka_core.model.errors import Refused
+from crkafka_core.lake.write import Write
+from crkafka_core.lake.writing import Ask, Committed, Fenced, Written
+from crkafka_core.model.errors import Refused, Stale
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Region, Table
-from crkafka_core.plane import contents, permits, tables
+from crkafka_core.plane import contents, events, passes, permits, tables
+from crkafka_core.plane.passes import AT_ONCE, Step
 from crkafka_core.plane.permits import Permit
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
-AT_ONCE = 200
-"""Checkpoints that one commit takes at most, when a table is behind."""
 _PERMITS = 5
 """Permits that one call asks for at most, when commits show up that SQL has not acknowledged."""
-_LOOKS = 10
-"""Times that others may commit between our look and our commit, one after the other, before the write is given up."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,11 @@ class Means:
     logs: Logs = formats.open_log
     fetch: Fetch | None = None
     """None: Kafka."""
+    pool: Pool | None = None
+    """Of who writes for long; None: each pass opens one for its time, if it needs one."""
+
+    def fetch_of(self, region: Handle) -> Fetch:
+        return self.fetch or again.FromKafka(region.config)
 
 
 MEANS = Means()
@@ -56,19 +62,48 @@ MEANS = Means()
 def advance(
     region: Handle, name: str, *, limit: int | None = AT_ONCE, upto: int | None = None, means: Means = MEANS
 ) -> Committed | None:
-    """Bring in what follows the table's acknowledged checkpoint; at most `limit` checkpoints, and not past `upto`. None: nothing new."""
-    if region.plane.read(lambda _, row: row.phase) is not Phase.REWINDING and _owes_fence(region, name):
-        # Not for a rewind: it was declared again.
-        fence(region, name, means=means)
-    ask = writing.asking(name, limit=limit, upto=upto)
+    """Bring in what follows the acknowledged checkpoint, in all tables of this one's shape; at most `limit` checkpoints, and not past
+    `upto`. None: nothing new.
+    """
 
-    def write(permit: Permit, hold: Hold) -> Written:
-        if not permit.plan.rows:
-            return Written("", 0)
-        version = _Write(region, means, permit, hold).run(lambda *_: (permit.commit.upto, None))
-        return Written(version, sum(permit.plan.rows_for_tables.values()))
+    def look(reader: Reader, row: Region) -> tuple[list[str], list[str]]:
+        tables_ = tables.siblings(reader, tables.of(reader, name))
+        declared_again = [t.name for t in tables_ if t.owes_fence and row.phase is not Phase.REWINDING]
+        return [t.name for t in tables_], declared_again
 
-    return _acknowledging(region, name, means, lambda: writing.commit(region, name, ask, write))
+    family, owing = region.plane.read(look)
+    for each in owing:
+        fence(region, each, means=means)
+    if len(family) == 1:
+        ask = writing.asking(name, limit=limit, upto=upto)
+        return _acknowledging(region, family, means, _Pass(region, means, {name: ask}).run).get(name)
+    return _step_by_step(region, name, means, lambda reader, row: passes.following(reader, row, name, limit, upto))
+
+
+def _step_by_step(
+    region: Handle, name: str, means: Means, ask: Callable[[Reader, Region], Step | None]
+) -> Committed | None:
+    """A pass over all tables of a shape; passes that were left undone before it."""
+    family = _family(region, name)
+
+    def once() -> tuple[Step | None, dict[str, Committed]]:
+        step = region.plane.read(ask)
+        asks = {} if step is None else {each: _asking(each, step) for each in family}
+        return step, _Pass(region, means, asks).run() if asks else {}
+
+    last: Committed | None = None
+    while True:
+        step, done = _acknowledging(region, family, means, once)
+        last = done.get(name, last)
+        if step is None or step.onward:
+            return last
+
+
+def _asking(name: str, step: Step) -> Ask:
+    """For the very checkpoints of the step."""
+    if name in step.advancing:
+        return writing.asking(name, upto=step.ids[-1])
+    return writing.asking(name, ids=step.ids)
 
 
 def rewrite(
@@ -80,57 +115,184 @@ def rewrite(
     also: Collection[int] = (),
     settles: int = -1,
 ) -> Committed | None:
-    """Replace the rows of these live checkpoints, as a replay does; those that the table has not acknowledged come with its next advance.
+    """Replace the rows of these live checkpoints in all tables of this one's shape, as a replay does; those that are not acknowledged
+    come with the next advance.
 
-    A repair has rows of `also`, and those without a number, leave as well, and settles what others committed up to a version.
+    A repair has rows of `also`, and those without a number, leave this table as well, and settles what others committed up to a version.
     """
-    repairs = settles >= 0
-    reached = region.plane.read(lambda reader, _: tables.of(reader, name).acknowledged)
+    family = _family(region, name)
+    if len(family) > 1:
+        _step_by_step(region, name, means, lambda reader, row: passes.left_undone(reader, row, name))
+    reached = region.plane.read(lambda reader, _: min(tables.of(reader, each).acknowledged for each in family))
     ids = [number for number in sorted(ids) if number <= reached]
     if not ids:
         return None
+    repairs = {name: _Repair(also, settles)} if settles >= 0 else {}
+    asks = {each: writing.asking(each, ids=ids) for each in family}
+    return _acknowledging(region, family, means, _Pass(region, means, asks, repairs).run).get(name)
 
-    def write(permit: Permit, hold: Hold) -> Written:
-        holds, gone = permit.table.acknowledged, {*permit.plan.checkpoints, *also}
-        staying = standing.staying_at(region, holds, gone, unnumbered=not repairs)
-        version = _Write(region, means, permit, hold, settles).run(lambda *_: (holds, staying))
-        return Written(version, sum(permit.plan.rows_for_tables.values()))
 
-    return _acknowledging(
-        region, name, means, lambda: writing.commit(region, name, writing.asking(name, ids=ids), write)
-    )
+@dataclass(frozen=True)
+class _Repair:
+    """What leaves one table of a pass besides, and up to which version others' commits are settled with it."""
+
+    also: Collection[int] = ()
+    settles: int = -1
+
+
+@dataclass
+class _Pass:
+    """One pass: the tables with what asks SQL for a permit for each, in the order in which permits are taken."""
+
+    region: Handle
+    means: Means
+    asks: Mapping[str, Ask]
+    repairs: Mapping[str, _Repair] = field(default_factory=dict)
+
+    def run(self) -> dict[str, Committed]:
+        """What was written, by table; empty: there is nothing."""
+        self._permits: list[Permit] = []
+        self._holds: list[Hold] = []
+        self._logs: dict[str, TableLog] = {}
+        self._done: dict[str, Committed] = {}
+        self._token = f"pass-{self.region.runtime.unique()}"
+        self._write(list(self.asks))
+        return self._done
+
+    def _write(self, names: Sequence[str]) -> None:
+        """The first of the tables, once all after it are permitted and written."""
+        name, *rest = names
+
+        def write(permit: Permit, hold: Hold) -> Written:
+            self._permitted(permit, hold)
+            if rest:
+                self._write(rest)
+            elif not all(map(_brings_nothing, self._permits)):
+                self._files = self._make()
+            return Written("", 0) if _brings_nothing(permit) else self._commit(permit, hold)
+
+        done = writing.commit(self.region, name, self.asks[name], write, token=self._token)
+        if done is not None:
+            self._done[name] = done
+
+    def _permitted(self, permit: Permit, hold: Hold) -> None:
+        if self._permits:
+            plan, first = permit.plan, self._permits[0].plan
+            if (plan.checkpoints, plan.selection) != (first.checkpoints, first.selection):
+                raise Stale(
+                    f"Table {permit.table.name} of region {permit.table.region} takes other checkpoints than "
+                    f"{self._permits[0].table.name}, with which it is written: somebody else wrote one of them, or records were erased.",
+                    hint="Write again.",
+                )
+        self._permits.append(permit)
+        self._holds.append(hold)
+        self._logs[permit.table.name] = self.means.logs(self.region, permit.table)
+
+    def _make(self) -> dict[str, Callable[[], Files]]:
+        """The files of each table. Those of a transform are made for all tables before the first commit, and counted in SQL."""
+        fetch = self.means.fetch_of(self.region)
+        if not self._permits[0].table.shape:
+            permit, log = self._permits[0], self._logs[self._permits[0].table.name]
+            return {permit.table.name: lambda: made.as_they_are(self.region, fetch, log, permit)}
+
+        def check() -> None:
+            for hold in self._holds:
+                hold.check()
+
+        with _pool(self.means) as pool:
+            files = made.by_transform(self.region, fetch, pool, self._permits, self._logs, check)
+        self.region.plane.do(lambda tx: self._note(tx, files))
+        return {name: partial(files.__getitem__, name) for name in files}
+
+    def _note(self, tx: Tx, files: Mapping[str, Files]) -> None:
+        permits.note_counts(tx, [(permit, files[permit.table.name].counts or {}) for permit in self._permits])
+        for name, of in files.items():
+            events.tell_schema(tx, name, of.alarm)
+
+    def _commit(self, permit: Permit, hold: Hold) -> Written:
+        name = permit.table.name
+        make, repair = self._files[name], self.repairs.get(name, _Repair())
+        doing = Write(self.region, self._logs[name], permit, hold, make, settles=repair.settles)
+        version = doing.run(self._deciding(permit, repair))
+        if not permit.table.shape:
+            return Written(version, sum(permit.plan.rows_for_tables.values()))
+        files = make()
+        counts = files.counts or {}
+        return Written(version, sum(counts.values()), bad=files.bad, counts=counts)
+
+    def _deciding(self, permit: Permit, repair: _Repair) -> Callable[[Snapshot, Standing], tuple[int, Staying | None]]:
+        if permit.commit.kind == tables.ADVANCE:
+            return lambda *_: (permit.commit.upto, None)
+        holds, gone = permit.table.acknowledged, {*permit.plan.checkpoints, *repair.also}
+        staying = standing.staying_at(self.region, holds, gone, unnumbered=repair.settles < 0)
+        return lambda *_: (holds, staying)
+
+
+def _brings_nothing(permit: Permit) -> bool:
+    return permit.commit.kind == tables.ADVANCE and not permit.plan.rows
+
+
+@contextmanager
+def _pool(means: Means) -> Iterator[Pool]:
+    if means.pool is not None:
+        yield means.pool
+        return
+    with Pool() as pool:
+        yield pool
 
 
 def erase(region: Handle, name: str, ids: Collection[int], *, means: Means = MEANS) -> Committed | None:
-    """Take the records that are noted as erased out of the files that hold rows of these checkpoints; what stays need not come again."""
+    """Take the records that are noted as erased out of the files that hold rows of these checkpoints, in all tables of this one's shape;
+    what stays need not come again.
+    """
+    token = f"erase-{region.runtime.unique()}"
+    done: Committed | None = None
+    for each in reversed(_family(region, name)):
+        one = _erase(region, each, ids, means, token)
+        done = one if each == name else done
+    return done
+
+
+def _erase(region: Handle, name: str, ids: Collection[int], means: Means, token: str) -> Committed | None:
+    reached = region.plane.read(lambda reader, _: tables.of(reader, name).acknowledged)
+    held = [number for number in sorted(ids) if number <= reached]
+    if not held:
+        return None
 
     def write(permit: Permit, hold: Hold) -> Written:
-        staying = Staying.without_erased(permit.plan.selection.erased)
-        doing = _Write(region, means, replace(permit, plan=replace(permit.plan, segments=(), ranges=())), hold)
-        version = doing.run(lambda *_: (permit.table.acknowledged, staying))
-        return Written(version, sum(permit.plan.rows_for_tables.values()))
+        place, log = place_of(permit.table), means.logs(region, permit.table)
+        staying = Staying.without_erased(permit.plan.selection.erased, place)
+        nothing = replace(permit, plan=replace(permit.plan, segments=(), ranges=()))
+        version = Write(region, log, nothing, hold).run(lambda *_: (permit.table.acknowledged, staying))
+        if not permit.table.shape:
+            return Written(version, sum(permit.plan.rows_for_tables.values()))
+        snapshot = log.look()
+        assert snapshot is not None
+        there = standing.count(log.storage, snapshot.files((held[0], held[-1]))).rows
+        counts = {number: there[number] for number in held}
+        return Written(version, sum(counts.values()), counts=counts)
 
-    return _acknowledging(
-        region, name, means, lambda: writing.commit(region, name, writing.asking(name, ids=sorted(ids)), write)
-    )
+    ask = writing.asking(name, ids=held)
+    return _acknowledging(region, [name], means, lambda: writing.commit(region, name, ask, write, token=token))
 
 
 def fence(region: Handle, name: str, *, means: Means = MEANS, repairs: bool = False) -> Table:
     """Let the table follow the latest rewind: afterwards it holds exactly the rows of its acknowledged checkpoints."""
 
     def write(permit: Permit, hold: Hold) -> Fenced:
-        doing = _Write(region, means, permit, hold)
+        log = means.logs(region, permit.table)
+        doing = Write(region, log, permit, hold, lambda: made.first_columns(region, log, permit.table))
         holds = region.plane.read(lambda reader, row: permits.fenced_to(reader, row, permit))
 
         def decide(snapshot: Snapshot, of: Standing) -> tuple[int, Staying]:
             nonlocal holds
             if of is Standing.NEWER:
-                holds = standing.whole_to(region, doing.log.storage, snapshot, holds)
+                holds = standing.whole_to(region, permit.table, log.storage, snapshot, holds)
             return holds, standing.staying_at(region, holds, unnumbered=not repairs)
 
         return Fenced(doing.run(decide), holds)
 
-    return _acknowledging(region, name, means, lambda: writing.fence(region, name, write), fencing=True)
+    return _acknowledging(region, [name], means, lambda: writing.fence(region, name, write), fencing=True)
 
 
 def mend(region: Handle, name: str, found: TableAudit, *, means: Means = MEANS) -> Committed | None:
@@ -147,122 +309,33 @@ def mend(region: Handle, name: str, found: TableAudit, *, means: Means = MEANS) 
     return None
 
 
-def _acknowledging(region: Handle, name: str, means: Means, once: Callable[[], T], *, fencing: bool = False) -> T:
-    """Do it when SQL has acknowledged all that the table shows; what cannot be leaves the table by a fence first."""
+def _acknowledging(
+    region: Handle, names: Sequence[str], means: Means, once: Callable[[], T], *, fencing: bool = False
+) -> T:
+    """Do it when SQL has acknowledged all that the tables show; what cannot be leaves them by a fence first."""
     for _ in range(_PERMITS):
         try:
             return once()
         except NotAcknowledged as error:
             _log.info("%s", error)
-            log = means.logs(region, region.plane.read(lambda reader, row: tables.of(reader, name)))
-            standing.acknowledge(region, name, log)
-            if not fencing and _owes_fence(region, name):
+            for name in names:
+                standing.acknowledge(region, name, means.logs(region, region.plane.read(partial(_table, name=name))))
+            for name in [] if fencing else _owing(region, names):
                 fence(region, name, means=means)
     raise Refused(
-        f"Commits of this region keep coming to table {name} which the control plane has not acknowledged.",
+        f"Commits of this region keep coming to table {', '.join(names)} which the control plane has not acknowledged.",
         hint="It is tried again; whose they are, the table's history tells.",
     )
 
 
-def _owes_fence(region: Handle, name: str) -> bool:
-    return region.plane.read(lambda reader, _: tables.of(reader, name).owes_fence)
+def _family(region: Handle, name: str) -> list[str]:
+    """Tables that are written together with this one, in the order of their permits."""
+    return region.plane.read(lambda reader, _: [t.name for t in tables.siblings(reader, tables.of(reader, name))])
 
 
-Decide = Callable[[Snapshot, Standing], tuple[int, "Staying | None"]]
-"""The checkpoint that the table has acknowledged with the commit, and which rows stay; None: all, since the commit only adds."""
+def _table(reader: Reader, _: Region, *, name: str) -> Table:
+    return tables.of(reader, name)
 
 
-class _Write:
-    """One write that is permitted: its files, and the commit, which may be tried on several snapshots, one after the other."""
-
-    def __init__(self, region: Handle, means: Means, permit: Permit, hold: Hold, settles: int = -1) -> None:
-        self._region, self._means, self._permit, self._hold, self._settles = region, means, permit, hold, settles
-        self._folder = f"{permit.plan.uid}/{permit.commit.number:08d}-{mark_of(permit.commit.token):016x}"
-        self._attempts = 0
-
-    @cached_property
-    def log(self) -> TableLog:
-        return self._means.logs(self._region, self._permit.table)
-
-    @cached_property
-    def _made(self) -> list[NewFile]:
-        """The files of what is permitted; made once, whatever becomes of the first commit."""
-        plan, storage = self._permit.plan, self.log.storage
-        made = files.adopted(self._region.storage(), plan.segments, plan, storage, self._folder)
-        fetch = self._means.fetch or again.from_kafka(self._region.config)
-        return made + again.fetched(fetch, plan, storage, self._folder)
-
-    def run(self, decide: Decide) -> str:
-        """Commit; the table's version then."""
-        for _ in range(_LOOKS):
-            try:
-                done = self._once(decide)
-            except (Moved, Unknown) as error:
-                _log.info("%s", error)
-            else:
-                if done is not None:
-                    return str(done)
-        table = self._permit.table
-        raise Refused(
-            f"Other programs keep committing to table {table.name} at {table.path}.",
-            hint="It is tried again; who it is, the table's history tells.",
-        )
-
-    def _once(self, decide: Decide) -> int | None:
-        """On the table as it is; None: it was just made."""
-        commit, snapshot = self._permit.commit, self.log.look()
-        shown, of = standing.check(self._region, self._permit, snapshot)
-        if snapshot is None:
-            assert self.log.placed_late or self._made is not None  # what is missing is found before a table is made
-            self.log.create(RAW, (), replace(self._stamp(0), permit=0), {})
-            return None
-        if shown is not None and (shown.permit, shown.token) == (commit.number, mark_of(commit.token)):
-            return shown.version  # the answer to an earlier attempt was lost
-        holds, staying = decide(snapshot, of)
-        leaving, rest = self._parted(snapshot, staying)
-        add = [*self._made, *rest]
-        self._hold.check()
-        stamp = replace(self._stamp(holds), settled=self._settled(snapshot, shown))
-        about = {
-            "kind": commit.kind,
-            "after": commit.after,
-            "upto": commit.upto,
-            "rows": sum(file.rows for file in add),
-        }
-        return snapshot.commit(add, leaving, stamp, info=about, keep=self._in_reach).version
-
-    def _in_reach(self) -> set[int]:
-        return self._region.plane.read(lambda reader, _: tables.versions_in_reach(reader, self._permit.table))
-
-    def _stamp(self, holds: int) -> Stamp:
-        commit = self._permit.commit
-        return Stamp(self._permit.plan.uid, commit.table, commit.number, mark_of(commit.token), holds)
-
-    def _parted(self, snapshot: Snapshot, staying: Staying | None) -> tuple[list[DataFile], list[NewFile]]:
-        """Files that leave, and new ones with what stays of them."""
-        if staying is None:
-            return [], []
-        storage, there = self.log.storage, list(snapshot.files())
-        lost = (
-            files.missing(storage, there) if self._settles >= 0 or self._permit.commit.kind == tables.FENCE else set()
-        )
-        if self._settles >= 0:  # a repair
-            leaving, torn = files.parted(storage, [file for file in there if file.path not in lost], staying)
-            leaving += [file for file in there if file.path in lost]
-        else:
-            leaving, torn = files.parted(storage, there, staying, lost)
-        self._attempts += 1
-        kept = f"{self._folder}/kept-{self._attempts}"
-        rest = (files.rest_of(storage, file, staying, f"{kept}-{i:05d}.parquet") for i, file in enumerate(torn))
-        return leaving, [file for made in rest for file in made]
-
-    def _settled(self, snapshot: Snapshot, shown: Stamp | None) -> int:
-        """Up to which version others' commits are accounted for: with this commit all, if none of them is open."""
-        base = shown.settled if shown is not None else -1
-        if self._settles < 0 and shown is not None and base < shown.version:
-            return base
-        base = max(base, self._settles)
-        entries = snapshot.since(base)
-        if entries is None or any(entry.stamp is None and entry.changes_rows for entry in entries):
-            return base
-        return snapshot.version + 1
+def _owing(region: Handle, names: Collection[str]) -> list[str]:
+    return region.plane.read(lambda reader, _: [name for name in names if tables.of(reader, name).owes_fence])

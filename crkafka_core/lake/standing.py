@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from crkafka_core.control import Reader
 from crkafka_core.lake import files
+from crkafka_core.lake.columns import Place, parts_of
 from crkafka_core.lake.handle import Handle
 from crkafka_core.lake.port import CHECKPOINT, DataFile, Snapshot, Stamp, TableLog, mark_of
 from crkafka_core.lake.staying import Staying
@@ -57,7 +58,7 @@ def check(region: Handle, permit: Permit, snapshot: Snapshot | None) -> tuple[St
     check_place(table, snapshot)
     if snapshot is None:
         return None, Standing.NONE
-    check_columns(table, snapshot)
+    check_columns(region, table, snapshot)
     stamp = snapshot.stamp(uid, table.name)
     if snapshot.owner() not in (None, Stamp(uid, table.name, 0, 0, 0).owner):
         raise _other_owner(table, snapshot, uid)
@@ -120,7 +121,8 @@ def acknowledge(region: Handle, name: str, log: TableLog) -> None:
             return None, {}
         brought = [i for i in reader.line(stamp.checkpoint) if i > now.acknowledged] if stamp.checkpoint else []
         erased = checkpoints.within(reader, brought, ("erased_json", "!=", "{}"))
-        return stamp, {c.id: c.rows_for_tables for c in erased}
+        # How many of the erased records a table of a shape would have had, nothing tells: none of that is acknowledged.
+        return stamp, {c.id: -1 if now.shape else c.rows_for_tables for c in erased}
 
     stamp, erased = region.plane.read(ask)
     if stamp is None:
@@ -145,13 +147,13 @@ class Counted:
     """Checkpoints with a record more than once, where that was asked for."""
 
 
-def count(table: Storage, there: Iterable[DataFile], *, distinct: bool = False) -> Counted:
-    """By the log where it tells, else by the column. `distinct`: by every record."""
+def count(table: Storage, there: Iterable[DataFile], *, distinct: Place | None = None) -> Counted:
+    """By the log where it tells, else by the column. `distinct`: by every record, which these columns tell."""
     counted, seen = Counted(), dict[tuple[str, int, int], set[int]]()
     for file in there:
         held = file.numbers
         if (
-            not distinct
+            distinct is None
             and held is not None
             and held[0] == held[1]
             and file.nulls.get(CHECKPOINT) == 0
@@ -165,8 +167,8 @@ def count(table: Storage, there: Iterable[DataFile], *, distinct: bool = False) 
                     counted.unnumbered += value["counts"]
                 else:
                     counted.rows[value["values"]] += value["counts"]
-        if distinct:
-            for batch in files.rows_of(table, file, [CHECKPOINT, "topic", "partition", "offset"], only=True):
+        if distinct is not None:
+            for batch in files.rows_of(table, file, [CHECKPOINT, *distinct], only=True):
                 for number, topic, partition, offset in zip(*(c.to_pylist() for c in batch.columns), strict=True):
                     of = seen.setdefault((topic, partition, number or 0), set())
                     if offset in of:
@@ -175,20 +177,27 @@ def count(table: Storage, there: Iterable[DataFile], *, distinct: bool = False) 
     return counted
 
 
-def whole_to(region: Handle, table: Storage, snapshot: Snapshot, holds: int) -> int:
+def whole_to(region: Handle, table: Table, storage: Storage, snapshot: Snapshot, holds: int) -> int:
     """The last checkpoint up to which a table has all that was merged: a newer control plane may have taken rows out (SPEC G10)."""
 
     def ask(reader: Reader, row: Region) -> tuple[list[int], dict[int, int]]:
         line = reader.line(holds) if holds else []
-        return line, {c.id: c.rows_for_tables for c in checkpoints.within(reader, line)}
+        return line, due(reader, table, line)
 
     line, rows = region.plane.read(ask)
-    found = count(table, snapshot.files()).rows
-    lacking = [i for i in line if found[i] != rows.get(i, 0)]
+    there = count(storage, snapshot.files()).rows
+    lacking = [i for i in line if i in rows and there[i] != rows[i]]
     if not lacking:
         return holds
     before = [i for i in line if i < lacking[0]]
     return before[-1] if before else 0
+
+
+def due(reader: Reader, table: Table, ids: Collection[int]) -> dict[int, int]:
+    """Checkpoint → rows that the table has to have; of a shape, as many as were counted when they were written, where that is known."""
+    if table.shape:
+        return tables.rows_in(reader, table, ids)
+    return {c.id: c.rows_for_tables for c in checkpoints.within(reader, ids)}
 
 
 def staying_at(region: Handle, holds: int, without: Collection[int] = (), *, unnumbered: bool = True) -> Staying:
@@ -216,15 +225,17 @@ def check_place(table: Table, snapshot: Snapshot | None) -> None:
         )
 
 
-def check_columns(table: Table, snapshot: Snapshot) -> None:
-    """Refuse what is no table of Kafka's records any more."""
-    if snapshot.parts:
+def check_columns(region: Handle, table: Table, snapshot: Snapshot) -> None:
+    """Refuse what is no table of these rows any more."""
+    there, declared = [part.column for part in snapshot.parts], [p.column for p in parts_of(region.config, table)]
+    if there != declared:
+        by = f"is declared with partition_by: [{', '.join(declared)}]" if declared else "another program made it"
         raise Refused(
-            f"Table {table.name} at {table.path} is partitioned by {', '.join(part.column for part in snapshot.parts)}: another "
-            "program made it.",
+            f"Table {table.name} at {table.path} is partitioned by {', '.join(there) or 'nothing'}: {by}.",
             hint=f"Declare {table.name} with another path; what is there stays as it is.",
         )
-    if missing := [name for name in (*SCHEMA.names, CHECKPOINT) if name not in snapshot.schema.names]:
+    needed = (CHECKPOINT,) if table.shape else (*SCHEMA.names, CHECKPOINT)
+    if missing := [name for name in needed if name not in snapshot.schema.names]:
         raise Refused(
             f"Table {table.name} at {table.path} lacks {', '.join(dict.fromkeys(missing))} of the columns of Kafka's records: it was "
             "renamed or dropped, or another program made the table.",

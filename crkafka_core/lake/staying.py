@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from crkafka_core.lake.columns import PLACE, Place
 from crkafka_core.lake.port import CHECKPOINT, DataFile
 
 Interval = tuple[int, int]
@@ -26,16 +27,18 @@ class Staying:
     """Rows without a number stay, too: others have written them, and a repair takes them out."""
     erased: tuple[tuple[int, str, int, tuple[int, ...]], ...] = ()
     """Records that leave: checkpoint, topic, partition, offsets."""
+    place: Place = PLACE
+    """Columns that tell these."""
 
     @classmethod
-    def without_erased(cls, erased: Iterable[tuple[int, str, int, tuple[int, ...]]]) -> Staying:
+    def without_erased(cls, erased: Iterable[tuple[int, str, int, tuple[int, ...]]], place: Place) -> Staying:
         """All rows but these."""
-        return cls(((0, 2**62),), erased=tuple(erased))
+        return cls(((0, 2**62),), erased=tuple(erased), place=place)
 
     @property
     def columns(self) -> list[str]:
         """What of a row tells whether it stays."""
-        return [CHECKPOINT, "topic", "partition", "offset"] if self.erased else [CHECKPOINT]
+        return [CHECKPOINT, *self.place] if self.erased else [CHECKPOINT]
 
     @classmethod
     def of(
@@ -83,8 +86,8 @@ class Staying:
             nulls = column.is_null().to_numpy(zero_copy_only=False)
             stays = stays | nulls if self.unnumbered else stays & ~nulls
         for number, topic, partition, offsets in self.erased:
-            topics, partitions = batch.column("topic"), batch.column("partition")
+            topics, partitions, of = (batch.column(name) for name in self.place)
             here = pc.and_(pc.equal(topics, topic), pc.equal(partitions, partition))
-            gone = pc.and_(here, pc.is_in(batch.column("offset"), pa.array(offsets, pa.int64())))
+            gone = pc.and_(here, pc.is_in(of, pa.array(offsets, pa.int64())))
             stays &= ~(gone.fill_null(False).to_numpy(zero_copy_only=False) & (numbers == number))
         return stays

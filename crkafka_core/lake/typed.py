@@ -12,7 +12,7 @@ from crkafka_core.decode import typed
 from crkafka_core.decode.decoders import Decoder
 from crkafka_core.decode.registry import Registry, Schema
 from crkafka_core.decode.typed import Typing
-from crkafka_core.lake.evolution import Incompatible, evolved
+from crkafka_core.lake.evolution import followed
 from crkafka_core.lake.transform import numbered
 from crkafka_core.model.errors import ConfigError
 
@@ -72,10 +72,4 @@ def _typing(table: TableConfig, decoder: Decoder, kind: pa.StructType) -> Typing
 
 def _columns(table: TableConfig, typing: Typing, there: pa.Schema | None) -> pa.Schema:
     wanted = numbered(typing.schemas()[GOOD])
-    try:
-        return wanted if there is None else evolved(there, wanted)
-    except Incompatible as error:
-        raise ConfigError(
-            f"Table {table.name} cannot follow its schema: {error}.",
-            hint="Let the column be as it was, or declare a table of another name and path.",
-        ) from None
+    return wanted if there is None else followed(table.name, there, wanted)

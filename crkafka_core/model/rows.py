@@ -433,7 +433,7 @@ class Table(Row):
     version: str = ""
     """The format's own version last acknowledged."""
     layout: str = ""
-    """`files`: segments are adopted as the table's data files. Empty: Spark writes it."""
+    """`files`: its log takes files by commits of ours. Empty: Spark writes it."""
     shape: str = ""
     """`package.module:function` that makes its rows; every writer uses it (SPEC K6). Empty: records as they are."""
     output: str = ""

@@ -67,6 +67,8 @@ BAD = "bad records"
 """Kind of the event that counts the records of a commit that could not be decoded."""
 FENCED = "table fence"
 """That a table, which its data name, has followed a rewind to the event's checkpoint."""
+SCHEMA = "table schema"
+"""That the newest version of a table's schema is not the one by which its records are read, and why; or that it is again."""
 UNDECLARED = "table undeclared"
 """That a table, which its text names, is let go."""
 
@@ -108,6 +110,19 @@ def bad_after(reader: Reader, table: str, checkpoint: int) -> int:
     later = reader.select(Event, ("kind", "=", BAD), ("checkpoint", ">", checkpoint))
     written = [json.loads(event.data_json) for event in later]
     return sum(int(each["bad"]) for each in written if each["new"] and each["table"] == table)
+
+
+def schema_alarm(reader: Reader, table: str) -> str:
+    """Why the newest version of the table's schema is not used; empty where it is, as far as that is told any more."""
+    rows = reader.select(Event, ("kind", "=", SCHEMA), order=("seq",), desc=True)
+    return next((data["alarm"] for row in rows if (data := json.loads(row.data_json))["table"] == table), "")
+
+
+def tell_schema(tx: Tx, table: str, alarm: str) -> None:
+    """Tell a change of that."""
+    if schema_alarm(tx, table) != kept(alarm):
+        text = alarm or f"{table}: the newest version of its schema is used again"
+        log(tx, SCHEMA, text, data={"table": table, "alarm": kept(alarm)})
 
 
 def drop_old(tx: Tx, keep: int) -> None:

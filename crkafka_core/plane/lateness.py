@@ -39,6 +39,8 @@ class TableLag:
     recent: int = 0
     """Records of its latest commits, good and bad."""
     recent_bad: int = 0
+    schema: str = ""
+    """Why its records are not read by the newest version of its schema."""
     idle: bool = False
     """The region is not wanted to run: what waits is not late."""
     left: bool = False
@@ -88,7 +90,7 @@ def lags(reader: Reader, region: Region) -> list[TableLag]:
 
 def late(reader: Reader, region: Region) -> list[str]:
     """What is wrong with the tables, in words."""
-    return [text for lag in lags(reader, region) for text in (lag.late, lag.spoilt) if text]
+    return [text for lag in lags(reader, region) for text in (lag.late, lag.spoilt, lag.schema) if text]
 
 
 def lag(reader: Reader, table: Table) -> TableLag:
@@ -111,6 +113,7 @@ def lag(reader: Reader, table: Table) -> TableLag:
         left=table.name in _left_to_others(region),
         recent=recent,
         recent_bad=recent_bad,
+        schema=events.schema_alarm(reader, table.name) if table.shape else "",
     )
 
 

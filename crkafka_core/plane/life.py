@@ -38,9 +38,9 @@ def declare(store: Store, region: Region, tables: tuple[Table, ...] = (), *, con
             events.log(tx, "configured")
             members.drop_topics(tx)
         for table in tables:
-            catalog = table.layout == plane_tables.FILES
+            here = table.layout == plane_tables.FILES
             plane_tables.declare(
-                tx, table.name, table.format, table.path, shape=table.shape, output=table.output, catalog=catalog
+                tx, table.name, table.format, table.path, shape=table.shape, output=table.output, here=here
             )
         return tx.region()
 

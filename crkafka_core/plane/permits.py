@@ -7,7 +7,7 @@ which compares lease, number and line of descent. A permit that is never finishe
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from crkafka_core.control import Cond, Reader, Tx
@@ -203,6 +203,14 @@ def _still(reader: Reader, region: Region, permit: Permit) -> tuple[Table, Table
             hint="The fence removes it.",
         )
     return table, commit
+
+
+def note_counts(tx: Tx, counted: Iterable[tuple[Permit, Mapping[int, int]]]) -> None:
+    """Rows by checkpoint of files that are made, before the first commit of them: whoever finds a commit knows what it brought."""
+    for permit, counts in counted:
+        _, commit = _still(tx, tx.region(), permit)
+        told = json.dumps({i: counts.get(i, 0) for i in json.loads(commit.checkpoints_json)})
+        tx.put(replace(commit, counts_json=told, rows=sum(counts.values())))
 
 
 def finish_commit(

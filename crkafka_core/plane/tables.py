@@ -15,7 +15,7 @@ from crkafka_core.plane import checkpoints, epochs, events, leases
 
 ADVANCE, REWRITE, FENCE = "advance", "rewrite", "fence"
 FILES = "files"
-"""The layout of a table whose data files are adopted segments: without partitions, with the segments' own columns."""
+"""The layout of a table that takes files by one commit of its own log, without Spark; one without a shape adopts segments."""
 FEEDER = "feeder"
 """Kind of the lease of whoever brings each checkpoint into such tables as soon as it is merged."""
 SPARK_FEEDER = "spark-feeder"
@@ -24,33 +24,24 @@ OPEN, DONE, FAILED = "OPEN", "DONE", "FAILED"
 
 
 def declare(
-    tx: Tx, name: str, format: str, path: str, *, shape: str = "", output: str = "", catalog: bool = False, by: str = ""
+    tx: Tx, name: str, format: str, path: str, *, shape: str = "", output: str = "", here: bool = False, by: str = ""
 ) -> Table:
     """Declare a table; it starts at birth, owes no fence, and holds back retirement from now on.
 
-    `catalog`: the path is its name in a catalog that is reached without Spark.
+    `here`: it is written without Spark, also one of a shape, or by a name in a catalog.
     """
     region = tx.region()
     old = tx.get(Table, name)
     refuse_taken(tx.select(Table, ("shape", "=", shape)) if shape else (), name, shape, output)
     if old is not None:
-        if (old.format, old.path) != (format, path):
-            raise Refused(
-                f"Table {name} of region {region.name} is declared as {old.format} at {old.path}.",
-                hint=f"{format} at {path} would be another table, filled from birth: give it a name of its own, "
-                f"or `crkafka tables undeclare {name}` first; what the old one holds is not deleted.",
-            )
-        if (old.shape, old.output) != (shape, output):
-            layout = _layout(path, shape, catalog=catalog)
-            return _reshaped(tx, old, replace(old, shape=shape, output=output, layout=layout), by=by)
-        return old
+        return _declared_again(tx, old, format, path, shape, output, here=here, by=by)
     _refuse_path(tx.select(Table, ("path", "=", path)), name)
     table = Table(
         region=region.name,
         name=name,
         format=format,
         path=path,
-        layout=_layout(path, shape, catalog=catalog),
+        layout=_layout(path, shape, here=here),
         shape=shape,
         output=output,
     )
@@ -71,6 +62,23 @@ def _refuse_path(others: Iterable[Table], name: str) -> None:
             hint="Each would take all rows of the region, and take them from the other: give one another path. A table takes no other name "
             f"where it lies: keep {other.name}, or `crkafka tables undeclare {other.name}`, and {name} is filled at a path of its own.",
         )
+
+
+def _declared_again(
+    tx: Tx, old: Table, format: str, path: str, shape: str, output: str, *, here: bool, by: str
+) -> Table:
+    if (old.format, old.path) != (format, path):
+        raise Refused(
+            f"Table {old.name} of region {old.region} is declared as {old.format} at {old.path}.",
+            hint=f"{format} at {path} would be another table, filled from birth: give it a name of its own, "
+            f"or `crkafka tables undeclare {old.name}` first; what the old one holds is not deleted.",
+        )
+    layout = _layout(path, shape, here=here)
+    if (old.shape, old.output) != (shape, output):
+        return _reshaped(tx, old, replace(old, shape=shape, output=output, layout=layout), by=by)
+    if shape and not old.version and layout != old.layout:  # as `mode` was changed
+        tx.put(old := replace(old, layout=layout))
+    return old
 
 
 def refuse_taken(others: Iterable[Table], name: str, shape: str, output: str) -> None:
@@ -150,14 +158,18 @@ def unfinished_rewrites(reader: Reader, table: Table) -> list[TableCommit]:
     )
 
 
-def _layout(path: str, shape: str, *, catalog: bool) -> str:
-    """Raw tables whose log is written without Spark adopt segments."""
-    return FILES if not shape and (catalog or has_log(path)) else ""
+def _layout(path: str, shape: str, *, here: bool) -> str:
+    return FILES if here or (not shape and has_log(path)) else ""
 
 
 def needs_spark(table: Table) -> bool:
     """Whether only Spark, or its Java process, can write the table."""
     return table.layout != FILES
+
+
+def adopts(table: Table) -> bool:
+    """Whether segments become its data files as they are."""
+    return table.layout == FILES and not table.shape
 
 
 def feeder_of(reader: Reader, table: Table) -> str:
@@ -240,8 +252,8 @@ def of(reader: Reader, name: str) -> Table:
     return table
 
 
-def adopting(reader: Reader) -> list[Table]:
-    """Tables that adopt segments as their files."""
+def written_here(reader: Reader) -> list[Table]:
+    """Tables that are written without Spark."""
     return reader.select(Table, ("layout", "=", FILES))
 
 

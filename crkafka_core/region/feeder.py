@@ -1,8 +1,9 @@
-"""Keeps Delta tables of adopted files fresh: as soon as a checkpoint is merged, whoever hosts the region adopts it (SPEC K6, A7).
+"""Keeps tables fresh that need no Spark: as soon as a checkpoint is merged, its rows come into each (SPEC K6, A7).
 
 One per region, by a lease; it is woken by the control plane and does not poll. After a rewind it makes the fences that need no
-Spark. Each table is written on a thread of its own: an object store that does not answer holds up no other table, and no end. What
-it cannot do is told once and tried again later: an alarm counts how far a table is behind, whoever writes it.
+Spark. Each table, or each family of one shape, is written on a thread of its own: an object store that does not answer holds up no
+other, and no end. Rows of typed tables are made by one pool of processes. What it cannot do is told once and tried again later: an
+alarm counts how far a table is behind, whoever writes it.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from crkafka_core.control import Reader
 from crkafka_core.holder import holder
 from crkafka_core.lake import road
 from crkafka_core.lake.handle import Handle
+from crkafka_core.lake.pool import Pool
 from crkafka_core.lake.road import MEANS, Means
 from crkafka_core.loop import Loop, Runtime
 from crkafka_core.model import rows
@@ -69,7 +72,8 @@ class Feeder(Loop):
 
     def __init__(self, region: Handle, *, tell: Callable[[str], None] = lambda _: None, means: Means = MEANS) -> None:
         super().__init__("feeder", region.runtime)
-        self._region, self._tell, self._means = region, tell, means
+        self._pool = Pool()
+        self._region, self._tell, self._means = region, tell, replace(means, pool=means.pool or self._pool)
         self._left = region.config.left_to_others
         self._over = threading.Event()
         self._held = ExitStack()
@@ -84,12 +88,13 @@ class Feeder(Loop):
         self._runtime.start(self)
 
     def end(self) -> None:
-        """Adopt what is merged by now, for at most `LAST` seconds, then end."""
+        """Bring in what is merged by now, for at most `LAST` seconds, then end."""
         self._over.set()
         self._runtime.ended(self, None)
+        self._pool.close()
 
     def turn(self, patience: float = _PATIENCE) -> bool:
-        """Adopt, or fence, where it is due; else wait for a change of the region. False: it has ended."""
+        """Advance, or fence, where it is due; else wait for a change of the region. False: it has ended."""
         try:
             if self._lease is None:
                 free(self._region, LEASE)
@@ -181,7 +186,8 @@ class Feeder(Loop):
             return True
         except LeaseHeld:
             with suppress(CrkafkaError):
-                return free(self._region, f"writer:{name}")
+                family = self._region.plane.read(lambda reader, _: plane.siblings(reader, plane.of(reader, name)))
+                return any(free(self._region, f"writer:{table.name}") for table in family)
         except CrkafkaError as error:
             self._fail(name, str(error))
         except (
@@ -202,12 +208,12 @@ class Feeder(Loop):
 
 
 def due(reader: Reader, row: rows.Region) -> tuple[list[str], list[str]]:
-    """Tables that owe a fence which needs no Spark, and tables that can adopt what is merged."""
+    """Tables that owe a fence which needs no Spark, and the first of each family that can take what is merged."""
     owed = [t.name for t in epochs.unfenced(reader) if not plane.needs_spark(t)]
     behind = [
-        t.name
-        for t in plane.adopting(reader)
-        if t.acknowledged < row.head and t.name not in owed and not plane.needs_spark(t)
+        family[0].name
+        for family in plane.families(plane.written_here(reader))
+        if any(t.acknowledged < row.head for t in family) and not any(t.name in owed for t in family)
     ]
     return owed, behind
 
@@ -235,9 +241,9 @@ def feeding(
     """
     feeders: list[Ending] = []
     declared = [t for t in region.config.tables if t.kept_fresh]
-    if any(map(region.config.adopts, region.config.tables)):  # also those left to others follow a rewind by it
+    if any(map(region.config.without_spark, region.config.tables)):  # also those left to others follow a rewind by it
         feeders.append(Feeder(region, tell=tell))
-    if any(not region.config.adopts(t) for t in declared):
+    if any(not region.config.without_spark(t) for t in declared):
         feeders.append(warm(tell, news or tell) if warm is not None else FeederProcess(region, tell=tell, news=news))
     for feeder in feeders:
         feeder.begin()

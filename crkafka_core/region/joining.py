@@ -14,6 +14,7 @@ from crkafka_core.lake.handle import Handle
 from crkafka_core.lake.road import Means
 from crkafka_core.loop import Repeated
 from crkafka_core.model.errors import CrkafkaError
+from crkafka_core.plane import tables
 
 _log = logging.getLogger(__name__)
 EVERY = 25
@@ -31,7 +32,7 @@ class Joining:
         self._loop: Repeated | None = None
 
     def committed(self, name: str) -> None:
-        """A commit of rows was made to the table."""
+        """A commit of rows was made to the table, and those of its shape."""
         self._commits[name] += 1
 
     def begin(self) -> None:
@@ -49,9 +50,10 @@ class Joining:
             return False
         self._commits[name] = 0
         try:
-            done = compact.join_crowds(self._region, name, logs=self._means.logs)
-            if done.merged:
-                _log.info("table %s: %s", name, compact.in_words(done))
+            for table in self._region.plane.read(lambda reader, _: tables.siblings(reader, tables.of(reader, name))):
+                done = compact.join_crowds(self._region, table.name, logs=self._means.logs)
+                if done.merged:
+                    _log.info("table %s: %s", table.name, compact.in_words(done))
         except CrkafkaError as error:
             self._tell(f"table {name}: its small files are not joined: {error}")
         except Exception as error:

@@ -80,7 +80,7 @@ class Region:
                 t.path,
                 shape=t.shape or "",
                 output=t.output or "",
-                layout=plane_tables.FILES if config.adopts(t) else "",
+                layout=plane_tables.FILES if config.without_spark(t) else "",
             )
             for t in config.tables
         )

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from crkafka_core.lake.handle import Handle
 from crkafka_core.lake.hold import Hold
 from crkafka_core.lake.writing import Written
-from crkafka_core.model.errors import DataLoss, Refused, Stale
+from crkafka_core.model.errors import DataLoss, Refused
 from crkafka_core.model.plural import plural
 from crkafka_core.plane import tables as plane
 from crkafka_core.plane.permits import Permit
@@ -18,7 +18,7 @@ from crkafka_core.spark.current import current
 from crkafka_core.spark.formats import table_of
 from crkafka_core.spark.keys import keys_of, refuse_keyed
 from crkafka_core.spark.strangers import strangers
-from crkafka_core.spark.table_format import Rows, TableFormat, Where
+from crkafka_core.spark.table_format import TableFormat, Where
 from crkafka_core.tables.on_snapshot import until_done
 from crkafka_core.tables.stamp import History, Stamp, check_known, check_owner
 
@@ -28,19 +28,18 @@ def write(
     region: Handle,
     permit: Permit,
     hold: Hold,
-    rows: Rows,
+    rows: DataFrame,
     expected: Mapping[int, int] | None,
 ) -> Written:
     """The format's own commit of these rows. `expected`: how many of each checkpoint there have to be; None: nobody knows."""
     form = table_of(spark, region, permit.table)
     if keys := keys_of(region, permit.table.name):
-        assert isinstance(rows, DataFrame)
         return upsert.write(region, form, permit, hold, rows, keys)
     return until_done(permit.table, lambda: _write_once(region, form, permit, hold, rows, expected))
 
 
 def _write_once(
-    region: Handle, form: TableFormat, permit: Permit, hold: Hold, rows: Rows, expected: Mapping[int, int] | None
+    region: Handle, form: TableFormat, permit: Permit, hold: Hold, rows: DataFrame, expected: Mapping[int, int] | None
 ) -> Written:
     """On the table as it is. Who is still allowed to write after the look is refused by the table if another comes after it."""
     stamp = Stamp.of(permit.plan.uid, permit.commit)
@@ -66,7 +65,7 @@ def _write_once(
 def _put(
     form: TableFormat,
     permit: Permit,
-    rows: Rows,
+    rows: DataFrame,
     expected: Mapping[int, int] | None,
     wrong: Collection[int],
     stamp: Stamp,
@@ -80,8 +79,6 @@ def _put(
         added = form.add(None if nothing else rows, where, stamp, based_on, wanted)
         if added is not None:
             return added
-    if not isinstance(rows, DataFrame):
-        raise Stale(f"Table {permit.table.name} has changed while its rows were written.", hint="Write again.")
     form.replace(rows if permit.plan.rows else None, where, stamp, based_on)
     return None
 

@@ -18,7 +18,7 @@ from crkafka_core.config.location import in_catalog
 from crkafka_core.model.errors import ConfigError, CrkafkaError, Refused
 from crkafka_core.spark import location
 from crkafka_core.spark.names import CHECKPOINT
-from crkafka_core.spark.table_format import Range, Rows, TableFormat, Where, kinds
+from crkafka_core.spark.table_format import Range, TableFormat, Where, kinds
 from crkafka_core.tables import file_statistics
 from crkafka_core.tables.delta_log import DeltaLog, Snapshot, bounds, changes_rows
 from crkafka_core.tables.file_statistics import NewFile
@@ -190,19 +190,12 @@ class DeltaTable(TableFormat):
             feature = "'delta.feature.timestampNtz' = 'supported'"
             self.spark.sql(f"ALTER TABLE {self.name} SET TBLPROPERTIES ({feature})").collect()
 
-    def takes_files(self, columns: StructType, upto: int) -> bool:
-        """Whether files with these columns, of what follows up to a checkpoint, can come directly behind what SQL has acknowledged."""
-        where = Where(after=self.table.acknowledged, upto=upto)
-
-        def as_it_stands(there: Snapshot) -> bool:
-            return there.at == self.table.version and self._fits(there, columns) and not _has_any(there, where)
-
-        return not self.options and not location.is_pattern(self.path) and bool(self._told(as_it_stands, False))
-
-    def add(self, rows: Rows | None, where: Where, stamp: Stamp, based_on: str, expected: int | None) -> int | None:
+    def add(
+        self, rows: DataFrame | None, where: Where, stamp: Stamp, based_on: str, expected: int | None
+    ) -> int | None:
         """By the log, and Spark only writes files: before a commit of its own it looks at the whole table, in jobs that take a second."""
         columns = None if rows is None else rows.schema
-        if isinstance(rows, DataFrame) and self.spark.conf.get(_TIMES_AS, "INT96") == "INT96":
+        if rows is not None and self.spark.conf.get(_TIMES_AS, "INT96") == "INT96":
             return None  # of such times a footer tells no bounds
 
         def commit(there: Snapshot) -> int | None:
@@ -210,7 +203,7 @@ class DeltaTable(TableFormat):
                 return None
             if there.facts(stamp.app).number >= stamp.number:  # too late: Spark's commit is dropped, and that is told
                 return None
-            files = self._files(rows, stamp) if isinstance(rows, DataFrame) else [] if rows is None else rows.files
+            files = [] if rows is None else self._files(rows, stamp)
             count = sum(file.rows for file in files)
             if expected is not None and count != expected:
                 return None

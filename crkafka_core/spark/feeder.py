@@ -23,11 +23,11 @@ from crkafka_core.config import RegionConfig
 from crkafka_core.control import Reader
 from crkafka_core.holder import holder
 from crkafka_core.lake.handle import Handle
-from crkafka_core.lake.road import AT_ONCE
 from crkafka_core.model import rows
 from crkafka_core.model.errors import CrkafkaError, LeaseHeld
 from crkafka_core.model.redaction import redact_values
 from crkafka_core.plane import tables as plane
+from crkafka_core.plane.passes import AT_ONCE
 from crkafka_core.region.feeder_process import Tell
 from crkafka_core.region.lease import DriverLease, free
 from crkafka_core.spark import java_log, launch, location, tables

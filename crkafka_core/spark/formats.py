@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StructType
 
 from crkafka_core.config.location import has_log
 from crkafka_core.lake.handle import Handle
@@ -12,7 +11,6 @@ from crkafka_core.model.rows import Table
 from crkafka_core.spark import location
 from crkafka_core.spark.delta_table import DeltaTable
 from crkafka_core.spark.iceberg_table import IcebergTable
-from crkafka_core.spark.keys import keys_of
 from crkafka_core.spark.table_format import TableFormat
 from crkafka_core.tables.delta_log import DeltaLog, log_of
 
@@ -28,14 +26,6 @@ def table_of(spark: SparkSession, region: Handle, table: Table) -> TableFormat:
             options = region.config.resolve().storage_options if reached(region, table) else None
             return IcebergTable(*given, storage_options=options)
     raise ConfigError(f"Table {table.name} is {table.format}: nothing writes that.")
-
-
-def takes_files(spark: SparkSession, region: Handle, table: Table, columns: StructType, upto: int) -> bool:
-    """Whether the table takes files with these columns by its log, as it stands, of what follows up to a checkpoint."""
-    if table.format != "delta" or keys_of(region, table.name):
-        return False
-    form = table_of(spark, region, table)
-    return isinstance(form, DeltaTable) and form.takes_files(columns, upto)
 
 
 def log_if_reached(region: Handle, table: Table) -> DeltaLog | None:

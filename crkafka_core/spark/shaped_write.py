@@ -8,7 +8,6 @@ tables, or in none, even if the shape's code has changed in between.
 
 from __future__ import annotations
 
-import json
 import re
 import time
 import uuid
@@ -26,10 +25,8 @@ from crkafka_core.config.sections import GOOD
 from crkafka_core.control import Reader, Tx
 from crkafka_core.decode.batch import BadRecord
 from crkafka_core.decode.registry import RegistryAway
-from crkafka_core.decode.typed import Typing, bad, good
 from crkafka_core.holder import holder
 from crkafka_core.lake import writing
-from crkafka_core.lake.folder import folder_of
 from crkafka_core.lake.handle import Handle
 from crkafka_core.lake.hold import Hold
 from crkafka_core.lake.writing import Committed, Written
@@ -37,38 +34,21 @@ from crkafka_core.model.errors import ConfigError, DataLoss, Refused, Stale
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Region, Table
 from crkafka_core.model.selection import Selection
-from crkafka_core.plane import contents, permits
+from crkafka_core.plane import contents, passes, permits
 from crkafka_core.plane import tables as plane
+from crkafka_core.plane.passes import Step
 from crkafka_core.plane.permits import Permit
 from crkafka_core.plane.reading import ReadPlan
-from crkafka_core.segments.storage import Stored
-from crkafka_core.spark import commit, formats, frames, keys, shapes, task_files, typed
+from crkafka_core.spark import commit, frames, keys, shapes, typed
 from crkafka_core.spark.decode import Decoded
 from crkafka_core.spark.one_pass import one_pass
 from crkafka_core.spark.schema import CHECKPOINT
 from crkafka_core.spark.shapes import DEAD
-from crkafka_core.spark.table_format import Files, Rows
-from crkafka_core.spark.task_files import Output
-from crkafka_core.spark.tasks import Then
 from crkafka_core.spark.typed import TypedShape
-from crkafka_core.tables import file_statistics
 
 PATIENCE = 120.0
 """Seconds for which another writer of these tables is waited for."""
-AT_ONCE = 200
-"""Checkpoints of one pass at most, when a table is behind the others of its shape."""
 _pause = time.sleep
-
-
-@dataclass(frozen=True)
-class Step:
-    """One pass."""
-
-    ids: tuple[int, ...]
-    advancing: frozenset[str] = frozenset()
-    """Tables to which these checkpoints are new; the others have them, and get them again."""
-    onward: bool = True
-    """Not only what was left undone."""
 
 
 def advance(
@@ -78,7 +58,7 @@ def advance(
     done: Committed | None = None
     kept = _kept_by_keys(region, name)
     while True:
-        step = _in_turn(region, name, lambda reader, row: _next(reader, row, name, limit, upto, kept))
+        step = _in_turn(region, name, lambda reader, row: passes.following(reader, row, name, limit, upto, kept=kept))
         if step is None:
             return done
         done = _pass(spark, region, name, step)
@@ -91,7 +71,7 @@ def rewrite(spark: SparkSession, region: Handle, name: str, ids: Collection[int]
     for table in region.plane.read(lambda reader, row: plane.siblings(reader, plane.of(reader, name))):
         keys.refuse_rewrite(region, table.name)
     while True:
-        step = _in_turn(region, name, lambda reader, row: _undone(reader, row, name, kept=False))
+        step = _in_turn(region, name, lambda reader, row: passes.left_undone(reader, row, name))
         if step is None:
             break
         _pass(spark, region, name, step)
@@ -125,45 +105,12 @@ def _in_turn(region: Handle, name: str, ask: Callable[[Reader, Region], Step | N
         _pause(0.5)
 
 
-def _next(reader: Reader, region: Region, name: str, limit: int | None, upto: int | None, kept: bool) -> Step | None:
-    undone = _undone(reader, region, name, kept)
-    if undone is not None:
-        return undone
-    family = plane.siblings(reader, plane.of(reader, name))
-    end = region.head if upto is None else upto
-    waiting = [i for i in plane.behind(reader, region, family[0]) if i <= end][:limit]
-    return Step(tuple(waiting), frozenset(t.name for t in family)) if waiting else None
-
-
-def _undone(reader: Reader, region: Region, name: str, kept: bool) -> Step | None:
-    """What brings the tables to the same checkpoints, by the same pass; None: they are.
-
-    `kept`: one has one row for each key. There no pass is done again for what all have got, and only erasing rewrites the others.
-    """
-    family = plane.siblings(reader, plane.of(reader, name))
-    least = min(t.acknowledged for t in family)
-    further = [t.acknowledged for t in family if t.acknowledged > least]
-    if further:
-        ids = [i for i in reader.line(region.head, after=least) if i <= min(further)][:AT_ONCE]
-        return Step(tuple(ids), frozenset(t.name for t in family if t.acknowledged == least), onward=False)
-    if len(family) == 1 or kept:
-        return None
-    last = [plane.last_write(reader, table) for table in family]
-    begun = last[-1]
-    undone = [commit for table in family for commit in plane.unfinished_rewrites(reader, table)]
-    if begun is not None and any(commit is None or commit.token != begun.token for commit in last):
-        undone.append(begun)
-    live = set(reader.line(least)) if undone and least else set()
-    again = sorted({i for commit in undone for i in json.loads(commit.checkpoints_json)} & live)
-    return Step(tuple(again), onward=False) if again else None
-
-
 def _pass(spark: SparkSession, region: Handle, name: str, step: Step) -> Committed | None:
     family = region.plane.read(lambda reader, row: plane.siblings(reader, plane.of(reader, name)))
     shape = shapes.load(family[0], region.config)
     reading, hold = frames.take(region, ids=step.ids)
     with hold, one_pass(), _in_its_own_words(name):
-        outputs = _outputs(spark, shape, family, region, reading.plan, new=len(step.advancing) == len(family))
+        outputs = _outputs(spark, shape, family, region, reading.plan)
         hold.check()
         done: dict[str, Committed | None] = {}
         _commits(spark, region, family, step, reading.plan, outputs, f"shape-{uuid.uuid4().hex}", done)
@@ -174,7 +121,7 @@ def _pass(spark: SparkSession, region: Handle, name: str, step: Step) -> Committ
 class Outputs:
     """What a shape has made of the rows of a pass, by table."""
 
-    rows: Mapping[str, Rows]
+    rows: Mapping[str, DataFrame]
     counts: Mapping[str, Mapping[int, int]]
     """Checkpoint → rows, where that is known."""
     bad: Mapping[str, Mapping[int, int]]
@@ -187,10 +134,7 @@ def _outputs(
     family: Sequence[Table],
     region: Handle,
     plan: ReadPlan,
-    *,
-    new: bool,
 ) -> Outputs:
-    """`new`: no table has any of these rows yet."""
     if not plan.rows:
         rows = frames.counted(spark, region.config, plan)
         return Outputs({t.name: rows for t in family}, {}, {})
@@ -198,10 +142,7 @@ def _outputs(
     merged = _merged_rows(region, plan, topics)
     read = partial(frames.counted, spark, region.config, plan.selecting(Selection.of(topics=topics)))
     if isinstance(shape, TypedShape):
-        typing = shape.now()
-        if new and _take_files(spark, region, family, typing, plan.checkpoints[-1]):
-            return _in_files(read, typing, family, region, plan.uid, merged)
-        parted = typed.frames(typing, read)
+        parted = typed.frames(shape.now(), read)
         counts = _checked(_parted(parted, family), merged)
         return Outputs(shapes.outputs(parted, family), counts, _undecoded(family, counts))
     given = shape(read())
@@ -210,43 +151,6 @@ def _outputs(
     skipped = given.skipped if isinstance(given, Decoded) else None
     counts = _checked(_count(made, skipped), merged) if decoded or len(made) > 1 else {}
     return Outputs(made, counts, _undecoded(family, counts) if decoded else {})
-
-
-def _take_files(spark: SparkSession, region: Handle, family: Sequence[Table], typing: Typing, upto: int) -> bool:
-    """Whether every table takes files with its columns as it stands: else Spark writes the rows."""
-    columns = {GOOD: typed.columns(typing.good_schema()), DEAD: typed.columns(typing.bad_schema())}
-    dead = [t.name for t in family if t.output == DEAD]
-    if bool(dead) != (typing.on_bad_record == "dead_letter"):
-        return False
-    return all(formats.takes_files(spark, region, table, columns[table.output or GOOD], upto) for table in family)
-
-
-def _in_files(
-    read: Callable[[Then], DataFrame],
-    typing: Typing,
-    family: Sequence[Table],
-    region: Handle,
-    uid: str,
-    merged: Mapping[int, int],
-) -> Outputs:
-    """Written by the tasks that read the records, into the tables' folders."""
-    folder = f"{uid}/written/{uuid.uuid4().hex[:16]}"
-    mode = {k: v for k, v in region.config.resolve().storage_options.items() if k == "mode"}
-
-    def output(name: str, path: str, kind: str) -> Output:
-        if kind == DEAD:
-            return Output(name, path, folder, typed.columns(typing.bad_schema()), bad)
-        return Output(name, path, folder, typed.columns(typing.good_schema()), good)
-
-    tables = {t.name: output(t.name, t.path, t.output) for t in family}
-    left_out = [output(SKIPPED, "", DEAD)] if typing.on_bad_record == "skip" else []
-    made = task_files.write(read, typed.in_tasks(typing), [*tables.values(), *left_out], mode)
-    counts = _checked({name: dict(each.counts) for name, each in made.items()}, merged)
-    rows = {}
-    for name, of in tables.items():
-        found = (Stored(path, size) for path, size in made[name].files.items())
-        rows[name] = Files(of.columns, file_statistics.from_footers(folder_of(of.table, mode), found))
-    return Outputs(rows, counts, _undecoded(family, counts))
 
 
 def _parted(made: Decoded, family: Sequence[Table]) -> dict[str, dict[int, int]]:

@@ -13,7 +13,6 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.rows import Table
 from crkafka_core.spark.names import CHECKPOINT
-from crkafka_core.tables.file_statistics import NewFile
 from crkafka_core.tables.stamp import History, LogEntry, Stamp, dropped
 
 
@@ -53,17 +52,6 @@ def does_not_fit(table: Table, column: str, there: str, new: str) -> ConfigError
         "and declare it at a new path.",
     )
 
-
-@dataclass(frozen=True)
-class Files:
-    """Rows that tasks have written into the table's folder already (task_files.py); no commit names them yet."""
-
-    schema: StructType
-    files: list[NewFile]
-
-
-Rows = DataFrame | Files
-"""Of one commit."""
 
 ANY = 2**63 - 1
 Range = tuple[int, int]
@@ -172,7 +160,9 @@ class TableFormat(ABC):
         or tries again by itself; what a later writer of ours has overtaken is dropped (see `our_version`).
         """
 
-    def add(self, rows: Rows | None, where: Where, stamp: Stamp, based_on: str, expected: int | None) -> int | None:
+    def add(
+        self, rows: DataFrame | None, where: Where, stamp: Stamp, based_on: str, expected: int | None
+    ) -> int | None:
         """The same in a quicker way, where the table has nothing of what `where` names; the rows of it.
 
         None: there is no such way, or the rows are not as many as expected, and nothing was committed.

@@ -23,8 +23,8 @@ def read_table(spark: SparkSession, region: Handle, name: str) -> DataFrame:
     table, gone = region.plane.read(lambda reader, row: (plane.of(reader, name), plane.superseded(reader)))
     if table.format == "delta":
         location.refuse_tolerant(spark)
-    if table.layout == plane.FILES:
-        return _raw(spark, region, table)
+    if not plane.needs_spark(table):
+        return _by_numbers(spark, region, table)
     form = table_of(spark, region, table)
     if keys_of(region, name):
         return _kept_by_keys(spark, region, form, table)
@@ -44,7 +44,7 @@ def _kept_by_keys(spark: SparkSession, region: Handle, form: TableFormat, table:
     return form.read() if form.untouched_since(state.version) else form.read_at(state.version)
 
 
-def _raw(spark: SparkSession, region: Handle, table: Table) -> DataFrame:
+def _by_numbers(spark: SparkSession, region: Handle, table: Table) -> DataFrame:
     """What belongs there, by the number of each row: what has to leave may be there still (SPEC C8)."""
     view = visible(region, table) if table.version else None
     if view is None:

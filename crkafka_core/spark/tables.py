@@ -51,14 +51,15 @@ def advance(
     A Delta table that adopts segments needs no Spark for it (None), unless their rows have to be read from Kafka again. One of a
     declared shape is written by it, together with the others of that shape.
     """
-    if _declared(region, name, shape):
+    declared = _declared(region, name, shape)
+    if shape is None and on_the_road(region, name):
+        return road.advance(region, name, limit=limit, upto=upto)
+    if declared:
         from crkafka_core.spark import shaped_write  # it brings the decoders, which few programs need
 
         return shaped_write.advance(session_for(spark, name), region, name, limit=limit, upto=upto)
     if shape is not None:
         region.plane.do(lambda tx: plane.shape(tx, name))
-    elif on_the_road(region, name):
-        return road.advance(region, name, limit=limit, upto=upto)
     ask = writing.asking(name, limit=limit, upto=upto)
     return writing.commit(region, name, ask, _writer(spark, region, shape))
 
@@ -67,14 +68,15 @@ def rewrite(
     spark: SparkSession | None, region: Handle, name: str, ids: Collection[int], *, shape: Shape | None = None
 ) -> Committed | None:
     """Replace the rows of these live checkpoints: a backfill. Whether it needs Spark is as with `advance`."""
-    if _declared(region, name, shape):
+    declared = _declared(region, name, shape)
+    if shape is None and on_the_road(region, name):
+        return road.rewrite(region, name, ids) if ids else None
+    if declared:
         from crkafka_core.spark import shaped_write  # it brings the decoders, which few programs need
 
         return shaped_write.rewrite(session_for(spark, name), region, name, ids)
     if shape is not None:
         region.plane.do(lambda tx: plane.shape(tx, name))
-    elif on_the_road(region, name):
-        return road.rewrite(region, name, ids) if ids else None
     return writing.commit(region, name, writing.asking(name, ids=ids), _writer(spark, region, shape))
 
 
@@ -111,14 +113,14 @@ def mend(spark: SparkSession | None, region: Handle, name: str, *, shape: Shape 
     found = look(spark, region, name, exact=shape is None)
     if found.clean:
         return None
+    if shape is None and on_the_road(region, name):
+        return road.mend(region, name, found)
     expected = expected_of(region, name)
     if expected.shaped and not expected.table.shape and shape is None:
         raise Refused(
             f"The rows of table {name} are shaped by the program that writes it; others would put raw ones in their place.",
             hint="Mend it there, with the same shape.",
         )
-    if on_the_road(region, name):
-        return road.mend(region, name, found)
     log = log_if_reached(region, expected.table)
     keyed = [t.name for t in expected.family if keys_of(region, t.name)]
     undone = bool(found.foreign) and name not in keyed and log is not None and undo(region, log, name, CHECKPOINT)

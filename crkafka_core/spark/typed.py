@@ -8,15 +8,14 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.types import StructType
 
 from crkafka_core.config import RegionConfig
 from crkafka_core.config.json_columns import PREFIX
 from crkafka_core.config.typed import OnBadRecord, RegistryConfig, TypedConfig
 from crkafka_core.decode.typed import KAFKA, Typing, source
 from crkafka_core.model.errors import ConfigError
-from crkafka_core.spark.decode import Decoded, decode, decoding
-from crkafka_core.spark.names import CHECKPOINT
+from crkafka_core.spark.decode import Decoded, decode
 from crkafka_core.spark.tasks import Then
 
 
@@ -48,17 +47,6 @@ def frames(typing: Typing, read: Callable[[Then], DataFrame]) -> Decoded:
         on_bad_record=typing.on_bad_record,
         keyed=typing.keyed,
     )
-
-
-def in_tasks(typing: Typing) -> Then:
-    """For tasks that write the rows themselves, as `good` and `bad` of `decode.typed` give them."""
-    stop = typing.on_bad_record == "stop"
-    return decoding(typing.decoder, _struct(pa.schema(typing.kind)), stop=stop, keyed=typing.keyed)
-
-
-def columns(schema: pa.Schema) -> StructType:
-    """Of a table with the checkpoint's number in front."""
-    return StructType([StructField(CHECKPOINT, LongType()), *_struct(schema).fields])
 
 
 def _struct(schema: pa.Schema) -> StructType:

@@ -84,7 +84,7 @@ class Tables:
         table, config = state.family[0], region.config
         declared = config.table(name_of(table.shape) or table.name)
         self.topics = declared.topics if declared is not None else None
-        self.typed, self.adopted = bool(name_of(table.shape)), table.layout == tables.FILES
+        self.typed, self.adopted = bool(name_of(table.shape)), tables.adopts(table)
         by_program = bool(table.shape) or region.plane.read(lambda reader, row: tables.shaped(reader, table))
         self.placed = self.adopted or self.typed or not by_program
         """Each row is a record, and tells which one."""
@@ -222,7 +222,7 @@ def _compare_history(there: Tables, table: Table) -> None:
 def _of_others(there: Tables, table: Table, snapshot: Snapshot) -> Sequence[LogEntry]:
     """Also behind commits of ours, unless each of these begins with what SQL has acknowledged."""
     written = {} if there.keys.get(table.name) else there.state.versions[table.name]
-    if there.adopted:  # its own state tells up to where all is settled
+    if not tables.needs_spark(table):  # its own state tells up to where all is settled
         uid = there.state.uid
         settled = (
             snapshot.settled(uid, table.name)

@@ -171,15 +171,15 @@ def declare(region: RegionResource) -> str:
         known = region.read(lambda reader, row: {t.name for t in life.tables_of(reader)})
         for table in region.settings.tables:
             if table.name not in known:
-                region.plane.do(partial(_declare, table=table, catalog=region.settings.adopts(table)))
+                region.plane.do(partial(_declare, table=table, here=region.settings.without_spark(table)))
     except CrkafkaError as error:
         return str(error)
     return ""
 
 
-def _declare(tx: Tx, *, table: TableConfig, catalog: bool) -> None:
+def _declare(tx: Tx, *, table: TableConfig, here: bool) -> None:
     about = {"shape": table.shape or "", "output": table.output or ""}
-    tables.declare(tx, table.name, table.format, table.path, **about, catalog=catalog, by="the Dagster sensor")
+    tables.declare(tx, table.name, table.format, table.path, **about, here=here, by="the Dagster sensor")
 
 
 @dataclass(frozen=True)

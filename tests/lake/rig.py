@@ -1,13 +1,14 @@
-"""A region with one raw table of some format, without Kafka and without Spark; and what others do to the table."""
+"""A region with one raw table of some format, or a typed one and its dead letters, without Kafka and Spark; and what others do to it."""
 
 from __future__ import annotations
 
 import copy
+import json
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from pyiceberg.table import StaticTable
 from crkafka_core.control import Tx
 from crkafka_core.lake import audit, compact, road, writing
 from crkafka_core.lake.audit import TableAudit
+from crkafka_core.lake.columns import RAW
 from crkafka_core.lake.delta import DeltaTable
 from crkafka_core.lake.delta.snapshot import DeltaSnapshot
 from crkafka_core.lake.files import rows_of, written
@@ -31,14 +33,15 @@ from crkafka_core.lake.iceberg import stamps
 from crkafka_core.lake.iceberg.catalog import CatalogLog
 from crkafka_core.lake.iceberg.path import PathTable
 from crkafka_core.lake.iceberg.table import IcebergSnapshot
+from crkafka_core.lake.pool import Pool
 from crkafka_core.lake.port import CHECKPOINT, Stamp
-from crkafka_core.lake.raw import RAW
 from crkafka_core.lake.writing import Committed
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Checkpoint, Lease, Table
-from crkafka_core.plane import restored
+from crkafka_core.plane import permits, restored
 from crkafka_core.plane import tables as plane
 from crkafka_core.plane.reading import KafkaRange, ReadPlan
+from crkafka_core.segments.batch import Batch
 from tests.lake.toy import LOGS, ToySnapshot, ToyTable
 from tests.rigs.landing import Landing, records
 from tests.rigs.memory import MemoryStore
@@ -56,10 +59,12 @@ class Rig:
 
     log: type = DeltaTable
     snapshot: type = DeltaSnapshot
+    names: tuple[str, ...] = ("bronze",)
+    place = ("partition", "offset")
 
-    def __init__(self, folder: Path, **keys: object) -> None:
+    def __init__(self, folder: Path, table: Mapping[str, object] | None = None, **keys: Any) -> None:
         self.path = folder / "tables" / "bronze"
-        declared = {"name": "bronze", "format": "delta", "path": str(self.path)}
+        declared = {"name": "bronze", "format": "delta", "path": str(self.path), **(table or {})}
         self.store = MemoryStore()
         self.landing = Landing(self.store, folder, partitions=2, tables=[declared], **{"members": 2, **keys})
         self.region = self.landing.region
@@ -112,7 +117,7 @@ class Rig:
         """Its lease is over; nothing else of it changes."""
 
         def end(tx: Tx) -> None:
-            for lease in tx.select(Lease, ("kind", "=", "writer:bronze")):
+            for lease in tx.select(Lease, ("kind", "in", [f"writer:{name}" for name in self.names])):
                 tx.put(replace(lease, until=0.0))
 
         self.region.plane.do(end)
@@ -158,11 +163,15 @@ class Rig:
 
     def rows(self) -> list[Row]:
         """Of every row, in order: doubled ones show."""
-        query = QueryBuilder().register("t", Reader(str(self.path)))
-        return _rows(pa.table(query.execute(f'SELECT {CHECKPOINT}, "partition", "offset" FROM t').read_all()))
+        query, (partition, offset) = QueryBuilder().register("t", Reader(str(self.path))), self.place
+        return self._rows(pa.table(query.execute(f'SELECT {CHECKPOINT}, "{partition}", "{offset}" FROM t').read_all()))
+
+    def _rows(self, table: pa.Table) -> list[Row]:
+        columns = (table[name].to_pylist() for name in (CHECKPOINT, *self.place))
+        return sorted((number or 0, partition, offset) for number, partition, offset in zip(*columns, strict=True))
 
     def delete(self, below: int) -> None:
-        Reader(str(self.path)).delete(f"offset < {below}")
+        Reader(str(self.path)).delete(f"{self.place[1]} < {below}")
 
     def insert(self, rows: pa.Table) -> None:
         write_deltalake(str(self.path), rows, mode="append", schema_mode="merge")
@@ -196,7 +205,7 @@ class ByPort(Rig):
         return pa.concat_tables(batches, promote_options="default") if batches else RAW.empty_table()
 
     def rows(self) -> list[Row]:
-        return _rows(self._read())
+        return self._rows(self._read())
 
     def _write(self, table: pa.Table, *, removing: bool, changes_rows: bool = True) -> None:
         log, snapshot = self._log(), self._log().look()
@@ -212,7 +221,7 @@ class ByPort(Rig):
 
     def delete(self, below: int) -> None:
         rows = self._read()
-        self._write(rows.filter(pc.greater_equal(rows["offset"], below)), removing=True)
+        self._write(rows.filter(pc.greater_equal(rows[self.place[1]], below)), removing=True)
 
     def insert(self, rows: pa.Table) -> None:
         self._write(rows, removing=False)
@@ -255,7 +264,7 @@ class Iceberg(ByPort):
         if not versions:
             return []
         table = StaticTable.from_metadata(str(self.path / "metadata" / f"v{max(versions)}.metadata.json"))
-        return _rows(table.scan(selected_fields=(CHECKPOINT, "partition", "offset")).to_arrow())
+        return self._rows(table.scan(selected_fields=(CHECKPOINT, *self.place)).to_arrow())
 
     @contextmanager
     def as_others(self) -> Iterator[None]:
@@ -289,12 +298,108 @@ class IcebergInCatalog(Iceberg):
             table = self._log().load()
         except NoSuchTableError:
             return []
-        return _rows(table.scan(selected_fields=(CHECKPOINT, "partition", "offset")).to_arrow())
+        return self._rows(table.scan(selected_fields=(CHECKPOINT, *self.place)).to_arrow())
 
 
-def _rows(table: pa.Table) -> list[Row]:
-    columns = (table[name].to_pylist() for name in (CHECKPOINT, "partition", "offset"))
-    return sorted((number or 0, partition, offset) for number, partition, offset in zip(*columns, strict=True))
+class Typed(Rig):
+    """By a JSON Schema: a table of decoded rows, and one with the record of ten that is bad."""
+
+    base: type[Rig] = Rig
+    names = ("bronze", "bronze_dead")
+
+    def __init__(self, folder: Path, table: Mapping[str, object] | None = None, **keys: Any) -> None:
+        folder.mkdir(exist_ok=True)
+        self.schema = folder / "order.json"
+        self.describe(id="integer", who="string")
+        typed = {"typed": {"json": str(self.schema)}, **(table or {})}
+        super().__init__(folder, typed, **{"batch_of": typed_records, **keys})
+        self.means = replace(self.means, fetch=typed_again, pool=pool())
+
+    def describe(self, **properties: str) -> None:
+        """The schema from now on."""
+        described = {name: {"type": kind} for name, kind in properties.items()}
+        self.schema.write_text(json.dumps({"type": "object", "properties": described}))
+
+    def each(self) -> list[Rig]:
+        """Its tables that are there, each as a rig of its own."""
+        good, dead = copy.copy(self), copy.copy(self)
+        good.place, dead.path = ("kafka_partition", "kafka_offset"), self.path.with_name("bronze_dead")
+        there = (each.log("bronze", str(each.path), {}).look() for each in (good, dead))
+        # One that a fence has made has no such columns yet.
+        pairs = zip((good, dead), there, strict=True)
+        return [each for each, snapshot in pairs if snapshot is not None and each.place[0] in snapshot.schema.names]
+
+    def fence(self) -> Table:
+        first, _ = (road.fence(self.region, name, means=self.means) for name in self.names)
+        return first
+
+    def looks(self) -> dict[str, TableAudit]:
+        return {name: audit.look(self.region, name, self.means.logs) for name in self.names}
+
+    def look(self) -> TableAudit:
+        both = self.looks().values()
+        return TableAudit(
+            tuple(sorted({i for each in both for i in each.strangers})),
+            tuple(sorted({i for each in both for i in each.miscounted})),
+            sum(each.foreign for each in both),
+            sum(each.unknown for each in both),
+            lost=tuple(path for each in both for path in each.lost),
+        )
+
+    def mend(self) -> None:
+        for name in self.names:
+            if not (found := audit.look(self.region, name, self.means.logs)).clean:
+                road.mend(self.region, name, found, means=self.means)
+
+    def maintain(self, target: int = 2**20) -> None:
+        for name in self.names:
+            compact.maintain(self.region, name, target=target, logs=self.means.logs)
+
+    def rows(self) -> list[Row]:
+        return sorted(row for each in self.each() for row in self.base.rows(each))
+
+    def delete(self, below: int) -> None:
+        for each in self.each():
+            self.base.delete(each, below)
+
+    def insert(self, rows: pa.Table) -> None:
+        self.base.insert(self.each()[-1], rows)
+
+    def optimize(self) -> None:
+        for each in self.each():
+            self.base.optimize(each)
+
+
+class TypedIceberg(Typed, Iceberg):
+    """At a path."""
+
+    base: type[Rig] = Iceberg
+    log: type = PathTable
+    snapshot: type = IcebergSnapshot
+
+
+@cache
+def pool() -> Pool:
+    """One for all tests; its processes end with this one."""
+    return Pool()
+
+
+def value_of(offset: int) -> bytes | None:
+    """Of ten records the fourth is bad and the sixth a tombstone."""
+    good = json.dumps({"id": offset, "who": f"w{offset % 7}", "vip": offset % 2 == 0}).encode()
+    return {3: b"no JSON", 5: None}.get(offset % 10, good)
+
+
+def typed_records(tp: TP, start: int, stop: int) -> Batch:
+    batch = records(tp, start, stop)
+    values = pa.array([value_of(offset) for offset in range(start, stop)], pa.binary())
+    return replace(batch, records=batch.records.set_column(1, "value", values))
+
+
+def typed_again(plan: ReadPlan) -> Iterator[tuple[KafkaRange, pa.RecordBatch]]:
+    """Kafka still has everything; in the processes of the pool."""
+    for r in plan.ranges:
+        yield r, typed_records(TP(r.topic, r.partition), r.start, r.stop).records
 
 
 STEPS = ["before the files", "after the files", "after making the table", "after the commit"]
@@ -317,7 +422,10 @@ def dies_at(step: str, rig: Rig, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(writing, "give_up", lambda *rest: None if isinstance(rest[-1], Crash) else give_up(*rest))
     if step == "before the files":
         patch.setattr("crkafka_core.lake.files.adopted", dead)
-    elif step == "after the files":
+        patch.setattr("crkafka_core.lake.made.by_transform", dead)
+    elif step == "after the files" and isinstance(rig, Typed):
+        patch.setattr(permits, "note_counts", dead)
+    elif step in ("after the files", "before the commit"):
         patch.setattr(Hold, "check", dead)
     elif step == "after making the table":
         patch.setattr(rig.log, "create", after(rig.log.create))

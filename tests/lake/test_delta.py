@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable as Reader
 
+from crkafka_core.lake.columns import RAW
 from crkafka_core.lake.delta import DeltaTable
 from crkafka_core.lake.delta.state import load
 from crkafka_core.lake.delta.table import _known
 from crkafka_core.lake.port import CannotCommit, Moved, NewFile, Stamp
-from crkafka_core.lake.raw import RAW
 from tests.lake.rig import Rig
 
 

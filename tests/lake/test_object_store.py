@@ -10,10 +10,10 @@ import pytest
 from deltalake import DeltaTable as Reader
 
 from crkafka_core.lake import audit, compact, road
+from crkafka_core.lake.columns import RAW
 from crkafka_core.lake.delta import DeltaTable
 from crkafka_core.lake.delta.table import _words
 from crkafka_core.lake.port import Moved, Stamp
-from crkafka_core.lake.raw import RAW
 from tests.rigs.landing import Landing
 from tests.rigs.memory import MemoryStore
 

@@ -87,7 +87,7 @@ class Landing:
         about = {"shape": table.shape or "", "output": table.output or ""}
         return self.region.plane.do(
             lambda tx: plane_tables.declare(
-                tx, table.name, table.format, table.path, **about, catalog=self.config.adopts(table)
+                tx, table.name, table.format, table.path, **about, here=self.config.without_spark(table)
             )
         )
 

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from crkafka_core.model.errors import Stale
 from crkafka_core.model.offsets import TP
-from crkafka_core.spark import erasing, frames, shaped_write, tables
+from crkafka_core.spark import erasing, frames, tables
 from crkafka_core.verify import in_tables
 from crkafka_core.verify.verdict import Findings
 from tests.rigs.landing import Landing
@@ -85,32 +84,3 @@ def test_dead_letters_leave_beside_a_table_by_key_and_verify_knows_what_was_eras
     landing.land(9)
     tables.advance(spark, region, "now")
     assert places(spark, landing) == {"now": [17, 18, 19], "now_dead": [0, 15]}
-
-
-def test_a_pass_that_read_them_before_does_not_count(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "order.json").write_text(json.dumps(schema(id="integer")))
-    values: dict[Any, bytes] = {("orders", o): b'{"id": %d}' % o for o in range(4)}
-    declared = {"name": "typed", "format": "delta", "typed": {"json": str(tmp_path / "order.json")}}
-    landing = made(tmp_path, values, declared)
-    landing.land(4)
-    usual = shaped_write._outputs
-
-    def slow(*given: Any, **keys: Any) -> shaped_write.Outputs:
-        made = usual(*given, **keys)
-        monkeypatch.setattr(shaped_write, "_outputs", usual)
-        assert erasing.erase(lambda: spark, landing.region, {TP("orders", 0): {1}}).left == {}
-        return made
-
-    monkeypatch.setattr(shaped_write, "_outputs", slow)
-    with pytest.raises(Stale, match="Records were erased while the rows of table typed"):
-        tables.advance(spark, landing.region, "typed")
-    tables.advance(spark, landing.region, "typed")
-    assert places(spark, landing)["typed"] == [0, 2, 3]
-    landing.rewind(0)
-    tables.fence_all(spark, landing.region)
-    landing.land(4)
-    tables.advance(spark, landing.region, "typed")
-    assert places(spark, landing)["typed"] == [0, 2, 3], "Kafka has it still, and gives it once more"
-    assert sorted(r[0] for r in frames.checkpoints(spark, landing.region, columns=["offset"]).collect()) == [0, 2, 3]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -107,9 +108,11 @@ class DeltaSnapshot(Snapshot):
         by_path = {added.file.path: added for added in self._state.files.values()} if remove else {}
         if lost := [file.path for file in remove if file.path not in by_path]:
             raise ValueError(f"not in version {self.version}: {lost[:3]}")
-        metadata = []
+        metadata: list[Mapping[str, Any]] = []
         if schema is not None:
-            metadata = [{"metaData": {**self._state.metadata, "schemaString": schema_text(schema)}}]
+            metadata = [{"metaData": {**self._state.metadata, "schemaString": self._evolved(schema)}}]
+            if (protocol := protocol_of(schema, self._state.protocol)) != self._state.protocol:
+                metadata.append({"protocol": protocol})
         actions: list[Mapping[str, Any]] = [
             {"commitInfo": about},
             *metadata,
@@ -118,6 +121,26 @@ class DeltaSnapshot(Snapshot):
             *({"add": _added(file, now, changes_rows)} for file in add),
         ]
         return DeltaSnapshot(self._table, self._table.put(self._state, actions))
+
+    def _evolved(self, schema: pa.Schema) -> str:
+        """The log's schema with columns that are added; the others stay as they are, with what readers are told of them."""
+        name = f"Table {self._table.name} at {self._table.path}"
+        if str(self.properties.get("delta.columnMapping.mode", "none")).lower() != "none":
+            raise CannotCommit(
+                f"{name} has column mapping: columns cannot be added to it without Spark.",
+                hint="ALTER TABLE … ADD COLUMNS in Spark; it is tried again.",
+            )
+        there = {field["name"]: field for field in self._state.fields}
+        wanted = json.loads(schema_text(schema))
+        for field in wanted["fields"]:
+            if field["name"] in there and self.schema.field(field["name"]).type == schema.field(field["name"]).type:
+                field.update(there[field["name"]])
+            elif field["name"] in there and not pa.types.is_nested(schema.field(field["name"]).type):
+                raise CannotCommit(
+                    f"{name}: column {field['name']} is {there[field['name']]['type']}, and would become {field['type']}.",
+                    hint="Delta widens no column without a table feature that few readers know. Give the new values another column.",
+                )
+        return json.dumps(wanted)
 
     def _in_commit_time(self) -> int | None:
         """The last one's; None where commits do not have their time in them."""
@@ -153,14 +176,93 @@ class DeltaSnapshot(Snapshot):
 @lru_cache(maxsize=1024)
 def in_files(text: str) -> pa.Schema:
     """The columns of a schema of the log, by the names that they have in the table's files (column mapping)."""
-    found = pa.schema(deltalake().Schema.from_json(text).to_arrow())
-    told = {field["name"]: field.get("metadata") or {} for field in json.loads(text)["fields"]}
-    return pa.schema([f.with_name(told[f.name].get("delta.columnMapping.physicalName", f.name)) for f in found])
+    return pa.schema(_struct(json.loads(text)))
+
+
+_PLAIN = {
+    "string": pa.string(),
+    "long": pa.int64(),
+    "integer": pa.int32(),
+    "short": pa.int16(),
+    "byte": pa.int8(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "boolean": pa.bool_(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+}
+_DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
+
+
+def _struct(told: Mapping[str, Any]) -> pa.StructType:
+    """By hand: deltalake reads no schema of more than about 40 levels."""
+    return pa.struct(
+        [
+            pa.field(
+                (field.get("metadata") or {}).get("delta.columnMapping.physicalName", field["name"]),
+                _type(field["type"]),
+                nullable=field.get("nullable", True),
+            )
+            for field in told["fields"]
+        ]
+    )
+
+
+def _type(told: Any) -> pa.DataType:
+    if isinstance(told, str):
+        if decimal := _DECIMAL.fullmatch(told):
+            return pa.decimal128(int(decimal[1]), int(decimal[2]))
+        if told not in _PLAIN:
+            raise CannotCommit(f"Delta's type {told} is not supported.", hint="Drop the column, or write with Spark.")
+        return _PLAIN[told]
+    if told["type"] == "struct":
+        return _struct(told)
+    if told["type"] == "array":
+        return pa.list_(pa.field("element", _type(told["elementType"]), nullable=told.get("containsNull", True)))
+    value = pa.field("value", _type(told["valueType"]), nullable=told.get("valueContainsNull", True))
+    return pa.map_(_type(told["keyType"]), value)
 
 
 def schema_text(schema: pa.Schema) -> str:
     """As Delta's log has it."""
     return str(deltalake().Schema.from_arrow(schema).to_json())
+
+
+_WRITER = (
+    (2, "appendOnly"),
+    (2, "invariants"),
+    (3, "checkConstraints"),
+    (4, "changeDataFeed"),
+    (4, "generatedColumns"),
+)
+"""Features of versions of the protocol from before features had names."""
+
+
+def protocol_of(schema: pa.Schema, there: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a table with these columns asks of programs: times without a zone are a feature of their own."""
+    if not any(_zoneless(field.type) for field in schema):
+        return there
+    reader, writer = list(there.get("readerFeatures") or ()), there.get("writerFeatures")
+    old = int(there.get("minWriterVersion", 2))
+    writer = [name for least, name in _WRITER if old >= least] if writer is None else list(writer)
+    return {
+        "minReaderVersion": 3,
+        "minWriterVersion": 7,
+        "readerFeatures": sorted({*reader, "timestampNtz"}),
+        "writerFeatures": sorted({*writer, "timestampNtz"}),
+    }
+
+
+def _zoneless(kind: pa.DataType) -> bool:
+    if pa.types.is_timestamp(kind):
+        return kind.tz is None
+    if pa.types.is_map(kind):
+        return _zoneless(kind.key_type) or _zoneless(kind.item_type)
+    if pa.types.is_list(kind):
+        return _zoneless(kind.value_type)
+    return pa.types.is_struct(kind) and any(_zoneless(field.type) for field in kind)
 
 
 def deltalake() -> Any:

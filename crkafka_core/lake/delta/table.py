@@ -18,6 +18,7 @@ from crkafka_core.lake.delta.snapshot import (
     actions_of_stamp,
     commit_info,
     deltalake,
+    protocol_of,
     schema_text,
     written,
 )
@@ -80,7 +81,7 @@ class DeltaTable(TableLog):
         }
         actions: list[Mapping[str, Any]] = [
             {"commitInfo": commit_info(now, "CREATE TABLE", stamp, {})},
-            {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
+            {"protocol": protocol_of(schema, {"minReaderVersion": 1, "minWriterVersion": 2})},
             {"metaData": metadata},
             *actions_of_stamp(stamp, 0),
         ]

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from crkafka_core.lake.columns import RAW
 from crkafka_core.lake.port import CHECKPOINT, DataFile, LogEntry, Marks, Moved, NewFile, Part, Stamp, TableUnavailable
-from crkafka_core.lake.raw import RAW
 from crkafka_core.lake.road import Means
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.segment_name import SegmentName

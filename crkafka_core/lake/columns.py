@@ -1,0 +1,42 @@
+"""Columns that a table has whatever else is in it: Kafka's records as they came, and what tells which record a row is (SPEC K2, C8)."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from crkafka_core.config.json_columns import PREFIX
+from crkafka_core.config.region_config import RegionConfig
+from crkafka_core.config.sections import GOOD
+from crkafka_core.config.typed import name_of
+from crkafka_core.lake.port import CHECKPOINT, Part
+from crkafka_core.model.rows import Table
+from crkafka_core.segments.batch import SEGMENT
+
+RAW = pa.schema([field.with_nullable(True) for field in SEGMENT])
+"""Of a table without a shape."""
+NUMBER = pa.schema([pa.field(CHECKPOINT, pa.int64())])
+"""Of a table of a shape that has had no rows yet: a fence has made it."""
+Place = tuple[str, str, str]
+PLACE: Place = ("topic", "partition", "offset")
+
+
+def place_of(table: Table) -> Place:
+    """Where a row tells its topic, partition and offset; a typed table has these names for columns of its own."""
+    topic, partition, offset = PLACE
+    if name_of(table.shape) and table.output in ("", GOOD):
+        return PREFIX + topic, PREFIX + partition, PREFIX + offset
+    return PLACE
+
+
+def parts_of(config: RegionConfig, table: Table) -> tuple[Part, ...]:
+    """By which a table is partitioned, as configured."""
+    declared = config.table(table.name)
+    return tuple(Part(column) for column in (declared and declared.partition_by) or ())
+
+
+def conformed(rows: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
+    """The rows with all of a table's columns, in its order; what they lack, also inside of structs, is null."""
+    if rows.schema.equals(columns):
+        return rows
+    together = pa.concat_tables([columns.empty_table(), pa.Table.from_batches([rows])], promote_options="permissive")
+    return together.select(columns.names).cast(columns).combine_chunks().to_batches()[0]

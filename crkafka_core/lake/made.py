@@ -1,0 +1,180 @@
+"""What a permitted pass brings into each of its tables: segments as they are, or files that a transform makes of them (SPEC K6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from crkafka_core.config.sections import GOOD, TableConfig
+from crkafka_core.config.typed import DEAD, name_of
+from crkafka_core.decode.batch import BadRecord
+from crkafka_core.decode.registry import RegistryAway
+from crkafka_core.lake import again, evolution, files, typed
+from crkafka_core.lake.again import Fetch
+from crkafka_core.lake.columns import parts_of
+from crkafka_core.lake.handle import Handle
+from crkafka_core.lake.new_files import Output
+from crkafka_core.lake.pool import Pool
+from crkafka_core.lake.port import NewFile, Part, TableLog, mark_of
+from crkafka_core.lake.transform import numbered
+from crkafka_core.lake.worker import Made
+from crkafka_core.model.errors import ConfigError, DataLoss
+from crkafka_core.model.plural import plural
+from crkafka_core.model.rows import Table
+from crkafka_core.model.selection import Selection
+from crkafka_core.plane import contents
+from crkafka_core.plane.permits import Permit
+from crkafka_core.plane.reading import ReadPlan
+
+
+@dataclass(frozen=True)
+class Files:
+    """What comes into one table."""
+
+    new: Sequence[NewFile] = ()
+    columns: pa.Schema | None = None
+    """That the table needs for them; None: those that it has."""
+    parts: Sequence[Part] = ()
+    """By which the table is partitioned, if it is made now."""
+    counts: Mapping[int, int] | None = None
+    """Checkpoint → rows; None: as merged."""
+    bad: Mapping[int, int] = field(default_factory=dict)
+    """Checkpoint → records that could not be decoded, and are not among them."""
+    alarm: str = ""
+    """Why its rows are not by the newest version of the schema."""
+
+
+NOTHING = Files()
+
+
+def folder_of_commit(permit: Permit) -> str:
+    """Of the files that the permit is for, below the table's own folder."""
+    return f"{permit.plan.uid}/{permit.commit.number:08d}-{mark_of(permit.commit.token):016x}"
+
+
+def as_they_are(region: Handle, fetch: Fetch, log: TableLog, permit: Permit) -> Files:
+    """Segments, by a link or a copy; what is archived is read from Kafka again."""
+    plan, storage, folder = permit.plan, log.storage, folder_of_commit(permit)
+    made = files.adopted(region.storage(), plan.segments, plan, storage, folder)
+    return Files(made + again.fetched(fetch, plan, storage, folder))
+
+
+def by_transform(
+    region: Handle,
+    fetch: Fetch,
+    pool: Pool,
+    permits: Sequence[Permit],
+    logs: Mapping[str, TableLog],
+    check: Callable[[], object],
+) -> dict[str, Files]:
+    """Table → its files, for all tables of one shape. `check` is called while they are made, and ends it by an error."""
+    plan = permits[0].plan
+    declared = configured(region, [permit.table for permit in permits])
+    with _named(declared.name):
+        chosen, outputs = _outputs(region, declared, permits, logs)
+        records = plan.selecting(Selection.of(topics=declared.topics))
+        sources = pool.shares(region.storage(), records.segments, records.selection) if records.segments else []
+        sources += [again.Again(fetch, records)] if records.ranges else []
+        made = pool.files(sources, chosen.typing, outputs, lambda _: check()) if sources else Made()
+    _check_whole(region, plan, declared, made)
+    counts = {name: {i: of[i] for i in plan.checkpoints} for name, of in made.rows.items()}
+    none = dict.fromkeys(plan.checkpoints, 0)
+    files: dict[str, Files] = {}
+    for permit in permits:
+        name = permit.table.output or GOOD
+        of = outputs.get(name)
+        files[permit.table.name] = Files(
+            made.files.get(name, ()),
+            of and of.columns,
+            of.parts if of else (),
+            counts.get(name, none) if of else none,
+            counts.get(DEAD, {}) if name == GOOD else {},
+            chosen.alarm if name == GOOD else "",
+        )
+    return files
+
+
+def _outputs(
+    region: Handle, declared: TableConfig, permits: Sequence[Permit], logs: Mapping[str, TableLog]
+) -> tuple[typed.Chosen, dict[str, Output]]:
+    """By which schema records are read, and where the rows of each output go."""
+    family = [permit.table for permit in permits]
+    there = {name: log.look() for name, log in logs.items()}
+    shown = next((there[table.name] for table in family if table.output in ("", GOOD)), None)
+    chosen = typed.choose(declared, region.config.registry, None if shown is None else shown.schema)
+    schemas, taken = chosen.typing.schemas(), _taken(declared, family)
+    outputs: dict[str, Output] = {}
+    for permit in permits:
+        table, output, snapshot = permit.table, permit.table.output or GOOD, there[permit.table.name]
+        if output not in taken:
+            continue
+        columns, parts = numbered(schemas[output]), parts_of(region.config, table)
+        if snapshot is not None:
+            columns, parts = evolution.followed(table.name, snapshot.schema, columns), tuple(snapshot.parts)
+        outputs[output] = Output(logs[table.name].storage, folder_of_commit(permit), parts, columns)
+    return chosen, outputs
+
+
+def configured(region: Handle, family: Sequence[Table]) -> TableConfig:
+    """What the configuration says of the tables' rows."""
+    name = name_of(family[0].shape)
+    declared = region.config.table(name)
+    if declared is None or declared.typed is None:
+        raise ConfigError(
+            f"Table {name} of region {region.config.region} is declared as a typed one, and the configuration here does not say by "
+            "which schema.",
+            hint="Write it with the configuration that has its `typed:`, or `crkafka tables undeclare` it.",
+        )
+    return declared
+
+
+def first_columns(region: Handle, log: TableLog, table: Table) -> Files:
+    """For a fence: of a partitioned table that is not there, which cannot be made without its columns."""
+    parts = parts_of(region.config, table)
+    if not parts or log.look() is not None:
+        return NOTHING
+    chosen = typed.choose(configured(region, [table]), region.config.registry, None)
+    return Files(columns=chosen.columns, parts=parts)
+
+
+def _taken(declared: TableConfig, family: Sequence[Table]) -> set[str]:
+    """Outputs that have a table. Dead letters are rows of theirs only while they are kept."""
+    taken, keeps = {table.output or GOOD for table in family}, declared.on_bad_record in (None, "dead_letter")
+    if keeps and DEAD not in taken:
+        raise ConfigError(
+            f"Table {declared.name} keeps dead letters, and no table is declared for them.",
+            hint="`crkafka init` declares it, with the configuration of today.",
+        )
+    return taken if keeps else taken - {DEAD}
+
+
+@contextmanager
+def _named(name: str) -> Iterator[None]:
+    """Says of which table a decoder's error is."""
+    try:
+        yield
+    except (BadRecord, RegistryAway, ConfigError) as error:
+        if f"able {name}" in error.message:
+            raise
+        raise type(error)(f"Table {name}: {error.message}", hint=error.hint) from error
+
+
+def _check_whole(region: Handle, plan: ReadPlan, declared: TableConfig, made: Made) -> None:
+    """Every record that was merged, and not erased, is in exactly one output."""
+    topics = declared.topics
+    if topics is None:
+        due = plan.rows_for_tables
+    else:
+        found = region.plane.read(lambda reader, row: contents.of_topics(reader, row, plan.filled, topics))
+        due = {**dict.fromkeys(plan.checkpoints, 0), **found}
+    for checkpoint, rows in due.items():
+        given = sum(of[checkpoint] for of in made.rows.values())
+        if not rows == made.records[checkpoint] == given:
+            raise DataLoss(
+                f"Table {declared.name}: {plural(made.records[checkpoint], 'record')} of checkpoint {checkpoint} came, and {given} rows "
+                f"were made of them; {rows} were merged, and not erased.",
+                hint="Nothing was committed.",
+            )

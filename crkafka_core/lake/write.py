@@ -1,0 +1,143 @@
+"""One write that is permitted: its files, and the commit, which may be tried on several snapshots, one after the other (SPEC K6).
+
+It looks at the table, reads the stamp that the table shows, and commits directly after what it looked at. After a refusal, or no answer,
+it looks again, and the stamp tells whether the commit is there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cached_property
+
+import pyarrow as pa
+
+from crkafka_core.lake import files, standing
+from crkafka_core.lake.columns import NUMBER, RAW
+from crkafka_core.lake.evolution import followed
+from crkafka_core.lake.handle import Handle
+from crkafka_core.lake.hold import Hold
+from crkafka_core.lake.made import NOTHING, Files, folder_of_commit
+from crkafka_core.lake.port import DataFile, Moved, NewFile, Snapshot, Stamp, TableLog, Unknown, mark_of
+from crkafka_core.lake.standing import Standing
+from crkafka_core.lake.staying import Staying
+from crkafka_core.model.errors import Refused
+from crkafka_core.plane import tables
+from crkafka_core.plane.permits import Permit
+
+_log = logging.getLogger(__name__)
+_LOOKS = 10
+"""Times that others may commit between our look and our commit, one after the other, before the write is given up."""
+Decide = Callable[[Snapshot, Standing], tuple[int, "Staying | None"]]
+"""The checkpoint that the table has acknowledged with the commit, and which rows stay; None: all, since the commit only adds."""
+
+
+class Write:
+    """One commit to one table."""
+
+    def __init__(
+        self,
+        region: Handle,
+        log: TableLog,
+        permit: Permit,
+        hold: Hold,
+        make: Callable[[], Files] = lambda: NOTHING,
+        *,
+        settles: int = -1,
+    ) -> None:
+        """`make`: asked once, whatever becomes of the first commit. `settles`: of a repair, the version up to which it settles."""
+        self.log = log
+        self._region, self._permit, self._hold, self._make, self._settles = region, permit, hold, make, settles
+        self._folder = folder_of_commit(permit)
+        self._attempts = 0
+
+    @cached_property
+    def _made(self) -> Files:
+        return self._make()
+
+    def run(self, decide: Decide) -> str:
+        """Commit; the table's version then."""
+        for _ in range(_LOOKS):
+            try:
+                done = self._once(decide)
+            except (Moved, Unknown) as error:
+                _log.info("%s", error)
+            else:
+                if done is not None:
+                    return str(done)
+        table = self._permit.table
+        raise Refused(
+            f"Other programs keep committing to table {table.name} at {table.path}.",
+            hint="It is tried again; who it is, the table's history tells.",
+        )
+
+    def _once(self, decide: Decide) -> int | None:
+        """On the table as it is; None: it was just made."""
+        commit, snapshot = self._permit.commit, self.log.look()
+        shown, of = standing.check(self._region, self._permit, snapshot)
+        if snapshot is None:
+            # What is missing is found before a table is made; files of one whose folder is not known are made afterwards.
+            made = NOTHING if self.log.placed_late else self._made
+            first = NUMBER if self._permit.table.shape else RAW
+            self.log.create(made.columns or first, made.parts, replace(self._stamp(0), permit=0), {})
+            return None
+        if shown is not None and (shown.permit, shown.token) == (commit.number, mark_of(commit.token)):
+            return shown.version  # the answer to an earlier attempt was lost
+        holds, staying = decide(snapshot, of)
+        leaving, rest = self._parted(snapshot, staying)
+        add = [*self._made.new, *rest]
+        self._hold.check()
+        stamp = replace(self._stamp(holds), settled=self._settled(snapshot, shown))
+        about = {
+            "kind": commit.kind,
+            "after": commit.after,
+            "upto": commit.upto,
+            "rows": sum(file.rows for file in add),
+        }
+        return snapshot.commit(
+            add, leaving, stamp, schema=self._evolved(snapshot), info=about, keep=self._in_reach
+        ).version
+
+    def _in_reach(self) -> set[int]:
+        return self._region.plane.read(lambda reader, _: tables.versions_in_reach(reader, self._permit.table))
+
+    def _evolved(self, snapshot: Snapshot) -> pa.Schema | None:
+        """The table's columns from this commit on, if it brings others."""
+        if self._made.columns is None:
+            return None
+        columns = followed(self._permit.table.name, snapshot.schema, self._made.columns)
+        return None if columns.equals(snapshot.schema) else columns
+
+    def _stamp(self, holds: int) -> Stamp:
+        commit = self._permit.commit
+        return Stamp(self._permit.plan.uid, commit.table, commit.number, mark_of(commit.token), holds)
+
+    def _parted(self, snapshot: Snapshot, staying: Staying | None) -> tuple[list[DataFile], list[NewFile]]:
+        """Files that leave, and new ones with what stays of them."""
+        if staying is None:
+            return [], []
+        storage, there = self.log.storage, list(snapshot.files())
+        lost = (
+            files.missing(storage, there) if self._settles >= 0 or self._permit.commit.kind == tables.FENCE else set()
+        )
+        if self._settles >= 0:  # a repair
+            leaving, torn = files.parted(storage, [file for file in there if file.path not in lost], staying)
+            leaving += [file for file in there if file.path in lost]
+        else:
+            leaving, torn = files.parted(storage, there, staying, lost)
+        self._attempts += 1
+        kept = f"{self._folder}/kept-{self._attempts}"
+        rest = (files.rest_of(storage, file, staying, f"{kept}-{i:05d}.parquet") for i, file in enumerate(torn))
+        return leaving, [file for made in rest for file in made]
+
+    def _settled(self, snapshot: Snapshot, shown: Stamp | None) -> int:
+        """Up to which version others' commits are accounted for: with this commit all, if none of them is open."""
+        base = shown.settled if shown is not None else -1
+        if self._settles < 0 and shown is not None and base < shown.version:
+            return base
+        base = max(base, self._settles)
+        entries = snapshot.since(base)
+        if entries is None or any(entry.stamp is None and entry.changes_rows for entry in entries):
+            return base
+        return snapshot.version + 1
