@@ -11,13 +11,15 @@ from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase, Wanted
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Alarm, Member, Region, Reset, ResetCause
-from crkafka_core.plane import events, hosts, lateness, limits, roster, settling, triggers
+from crkafka_core.plane import events, hosts, lateness, limits, roster, settling, starts, triggers
 from crkafka_core.plane.alarm_rows import NO_LAST_CUT, NO_MERGE, STRANGERS, UNSETTLED, raise_alarm, raised
 
 PERIODS = 3
 """Periods of the trigger without a merge after which that is an alarm, whatever the reason (SPEC X6)."""
 AT_LEAST = 60.0
 """Seconds: a start or a rewind that takes moments is none, however short the period is. The view v_regions has the same numbers."""
+KEYS_MOVE = 3_600.0
+"""Seconds for which it is an alarm that keys may have moved to new partitions; the event `partitions found` stays."""
 _NAMED = 3
 """Partitions of one member that an alarm names."""
 _SETTLING = frozenset({Phase.BIRTH, Phase.RESETTING})
@@ -166,6 +168,30 @@ def _stalled_now(reader: Reader, region: Region) -> str:
     return "; ".join(silences)
 
 
+def _keys_moved(reader: Reader, region: Region) -> str:
+    """Topics that were given partitions lately, behind a table that has one row for each key.
+
+    An older record of a key may still come out of its old partition after a newer one of the new.
+    """
+    tables = [t for t in json.loads(region.config_json or "{}").get("tables", ()) if t.get("mode") == "upsert"]
+    if not tables:
+        return ""
+    known = list(starts.known(reader).values())
+    begun: dict[str, float] = {}
+    for i in known:
+        begun[i.topic] = min(i.at, begun.get(i.topic, i.at))
+    new = [i for i in known if begun[i.topic] + AT_LEAST < i.at and reader.now() < i.at + KEYS_MOVE]
+    moved = {
+        topic: [t["name"] for t in tables if topic in t.get("topics", [topic])] for topic in {i.topic for i in new}
+    }
+    return "; ".join(
+        f"topic {topic} was given partitions: where a key came into another one, table {', '.join(names)} may keep its older record "
+        "(docs/cdc.md, Adding partitions)"
+        for topic, names in sorted(moved.items())
+        if names
+    )
+
+
 def current(reader: Reader, region: Region) -> str:
     """What is wrong now, in words; empty when nothing is."""
     if region.phase is Phase.STOPPED:
@@ -176,6 +202,7 @@ def current(reader: Reader, region: Region) -> str:
         no_merge(reader, region),
         _stalled_now(reader, region),
         *lateness.late(reader, region),
+        _keys_moved(reader, region),
     ]
     if overdue(reader, region):
         strangers_now = raised(reader, region, STRANGERS)

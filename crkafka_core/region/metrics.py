@@ -41,7 +41,7 @@ class _Collector:
         self._status, self._timings = status, timings
 
     def collect(self) -> Iterator[Metric]:
-        s, r = self._status, self._status.region
+        r = self._status.region
         build = GaugeMetricFamily("crkafka_build_info", "1, with the version that runs.", labels=["region", "version"])
         build.add_metric([r.name, version("crkafka")], 1.0)
         yield build
@@ -51,6 +51,14 @@ class _Collector:
         for p in Phase:
             phase.add_metric([r.name, p], float(p is r.phase))
         yield phase
+        yield from self._of_region()
+        yield from self._of_tables()
+        yield from self._of_members()
+        yield self._of_topics()
+        yield from self._timings.families()
+
+    def _of_region(self) -> Iterator[Metric]:
+        s, r = self._status, self._status.region
         for name, text, value in (
             ("epoch", "Raised by every reset and abort.", r.epoch),
             ("head", "The latest merged checkpoint.", r.head),
@@ -79,10 +87,6 @@ class _Collector:
             gauge = GaugeMetricFamily(f"crkafka_region_{name}", text, labels=["region"])
             gauge.add_metric([r.name], float(value))
             yield gauge
-        yield from self._of_tables()
-        yield from self._of_members()
-        yield self._of_topics()
-        yield from self._timings.families()
 
     def _of_tables(self) -> Iterator[Metric]:
         behind = GaugeMetricFamily(

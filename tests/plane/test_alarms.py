@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
 
 import pytest
 
+from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import ResetCause
 from crkafka_core.plane import advance, alarm_rows, alarms, cuts, halting, life, permits, resets, triggers
 from crkafka_core.plane.status import status_of
-from tests.plane.conftest import LIMITS
-
-if TYPE_CHECKING:
-    from tests.plane.conftest import Kit
+from tests.plane.conftest import LIMITS, P0, P1, Kit
 
 
 def _told(kit: Kit) -> list[str]:
@@ -184,3 +182,29 @@ def test_x6_resets_in_a_row_are_an_alarm_as_long_as_the_next_one_may_still_come(
     assert "3 resets in a row" in kit.plane.read(alarms.no_merge)
     kit.now += 1.0
     assert kit.plane.read(alarms.no_merge) == ""
+
+
+def test_added_partitions_behind_a_table_of_one_row_for_each_key_are_an_alarm_for_an_hour() -> None:
+    """An older record of a key that its old partition still holds may come after the newer one of its new partition."""
+    kit, grown = Kit(), TP("t", 2)
+    tables = [
+        {"name": "customers", "mode": "upsert", "topics": ["t"]},
+        {"name": "others", "mode": "upsert", "topics": ["u"]},
+    ]
+    kit.do(lambda tx: tx.set_region(config_json=json.dumps({"tables": tables})))
+    kit.running()
+    assert kit.plane.read(alarms.current) == ""
+    kit.now += 100
+    kit.withdraw(0)
+    kit.settle({0: {P0, grown}, 1: {P1}})
+    checkpoint = kit.open()
+    kit.contribute(checkpoint, 0, held={P0, grown})
+    kit.contribute(checkpoint, 1)
+    kit.do(lambda tx: cuts.merge(tx, checkpoint))
+    alarm = kit.plane.read(alarms.current)
+    assert alarm.startswith("topic t was given partitions") and "table customers may keep its older record" in alarm
+    kit.do(lambda tx: tx.set_region(config_json="{}"))
+    assert kit.plane.read(alarms.current) == "", "no table has one row for each key"
+    kit.do(lambda tx: tx.set_region(config_json=json.dumps({"tables": tables})))
+    kit.now += alarms.KEYS_MOVE
+    assert "given partitions" not in kit.plane.read(alarms.current)
