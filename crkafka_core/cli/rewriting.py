@@ -174,7 +174,7 @@ def maintain_command(config: RegionConfig, table: str, as_json: bool) -> None:
     """Merge the small files of TABLE, or of each declared table, into few large ones.
 
     No row changes. Files that no version within the table's retention (a week, unless its properties say otherwise) needs are
-    deleted. Spark is used only where Spark writes the table, and for Iceberg; then the format's own compaction runs.
+    deleted. Spark is used only where Spark writes the table; then the format's own compaction runs.
     """
     with progress("maintaining", quiet=as_json) as say:
         tried = maintain(config, table, say=say)
