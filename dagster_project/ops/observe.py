@@ -42,17 +42,9 @@ def observe(context: dg.OpExecutionContext, region: RegionResource) -> dg.Output
     topics = sorted({p.tp.topic for p in progress.partitions})
     for topic in topics:
         parts = [p for p in progress.partitions if p.tp.topic == topic]
-        context.log_event(
-            dg.AssetObservation(
-                names.topic(topic),
-                metadata={
-                    "topic": topic,
-                    "partitions": len(parts),
-                    **_lag(parts),
-                    "progress": _table(parts[:SHOWN]),
-                },
-            )
-        )
+        details: dict[str, dg.RawMetadataValue] = {"topic": topic, "partitions": len(parts), **_lag(parts)}
+        details["progress"] = _table(parts[:SHOWN])
+        context.log_event(dg.AssetObservation(names.topic(topic), metadata=details))
     if not region.settings.topics:
         together = {"topics": len(topics), "partitions": len(progress.partitions), **lag}
         context.log_event(dg.AssetObservation(names.topic(BY_PATTERN), metadata=together))
