@@ -1,4 +1,4 @@
-"""Questions to Kafka beside one's own consumption: topics, ends, times, commits, groups (SPEC S1-S4, U5)."""
+"""Queries to Kafka independent of a consumer: topics, end offsets, times, commits, groups (SPEC S1-S4, U5)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class TopicInfo:
     """A topic as it is now."""
 
     id: str
-    """New for each topic that is made, also under an old name (docs/clients.md C-R9); empty where the broker does not tell."""
+    """Unique for each topic, also for one recreated under its old name (docs/clients.md C-R9); empty if the broker gives none."""
     partitions: tuple[int, ...]
 
     def tps(self, topic: str) -> frozenset[TP]:
@@ -64,19 +64,19 @@ def _committed_offsets(answer: Iterable[TopicPartition]) -> dict[TP, Committed]:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """A committed offset of a group, with what was written beside it (SPEC D2)."""
+    """A committed offset of a group with its metadata (SPEC D2)."""
 
     offset: int
     metadata: str
     leader_epoch: int = -1
-    """Of the record before it, or −1 where the commit does not say (SPEC S4)."""
+    """Leader epoch of the record before `offset`; −1 if the commit has none (SPEC S4)."""
 
 
 class KafkaAdmin:
-    """Safe to use from several threads. Every call has a time limit, and raises KafkaUnavailable when it has passed."""
+    """Safe to use from several threads. Each call raises KafkaUnavailable after `timeout` seconds."""
 
     def __init__(self, kafka: Mapping[str, str], *, client_id: str = "crkafka-admin", timeout: float = 10.0) -> None:
-        """`kafka` holds resolved values; only connection, security and the name of the group are used."""
+        """`kafka` contains resolved values; only connection, security and the group's name are used."""
         self._properties = properties = admin_properties(kafka, client_id=client_id)
         self.bootstrap = properties["bootstrap.servers"]
         self._received = {RECEIVE: str(kafka[RECEIVE])} if RECEIVE in kafka else {}
@@ -84,25 +84,25 @@ class KafkaAdmin:
         self.timeout = timeout
         self._refusal: KafkaError | None = None
         self._last_epochs: dict[TP, int | None] = {}
-        """The leader epoch of what was last asked for of a partition: of its end, right after that was asked for."""
+        """Leader epochs in the last answers of ListOffsets; those of the end offsets right after a query for these."""
         self._compared: dict[TP, tuple[tuple[int, int, int | None], int | None]] = {}
-        """(next offset, leader epoch of the record before it, that of the end) as last compared → where the log was cut, if it was."""
+        """Last comparison: (next offset, leader epoch of the record before it, that of the end), and where the log was cut, or None."""
         self._leaderless: frozenset[TP] = frozenset()
-        """Partitions without a leader, as last asked: a question that names one gets no answer for any (docs/clients.md C-K34)."""
+        """Partitions without a leader in the last metadata: a request that names one is answered for none (docs/clients.md C-K34)."""
         self._lock = threading.Lock()
         self._reading = threading.Lock()
         self._readers: dict[str, Consumer] = {}
-        """By group: consumers that join nothing, and are asked for committed offsets."""
+        """By group: consumers that do not join it and read its committed offsets."""
         self._client = self._new_client()
 
     def _new_client(self) -> AdminClient:
         return clients.admin(self._properties, self._on_error)
 
     def cluster_id(self) -> str:
-        """The cluster's own name for itself: half of the key of a group (SPEC G1)."""
+        """The id of the cluster, half of the key of a group (SPEC G1)."""
         metadata: Any = self._call("asking for the cluster id", lambda: self._client.list_topics(timeout=self.timeout))
         if not metadata.cluster_id:
-            raise KafkaUnavailable(f"Kafka at {self.bootstrap} does not tell its cluster id.")
+            raise KafkaUnavailable(f"Kafka at {self.bootstrap} gives no cluster id.")
         return str(metadata.cluster_id)
 
     def topics(self, names: Iterable[str] = (), *, pattern: str | None = None) -> dict[str, TopicInfo]:
@@ -140,20 +140,20 @@ class KafkaAdmin:
                 )
             return described_topics
         except KafkaException as error:
-            if error.args[0].code() in _NOT_THERE:
+            if error.args[0].code() in _NO_SUCH_CALL:
                 return self._topics_without_ids(names)
             raise self._typed(error, what) from error
 
     def _find_controller(self) -> Any:
-        """librdkafka asks the controller, and an admin client never learns by itself that the controller is another one by now."""
+        """Refresh metadata: an admin client does not notice by itself that another broker is the controller now."""
         return self._call("listing brokers", lambda: self._client.list_topics(timeout=min(_ATTEMPT, self.timeout)))
 
     def largest_messages(self, topics: Iterable[str]) -> dict[str, int]:
-        """`max.message.bytes` of the topics whose configuration we may read."""
+        """`max.message.bytes` of each topic whose configuration we may read."""
         return {name: int(value) for name, value in self._settings(topics, "max.message.bytes").items()}
 
     def compacted(self, topics: Iterable[str]) -> dict[str, bool]:
-        """Whether Kafka compacts the topics, of those whose configuration we may read."""
+        """Whether a topic is compacted, for each topic whose configuration we may read."""
         policies = self._settings(topics, "cleanup.policy")
         return {name: "compact" in value.split(",") for name, value in policies.items()}
 
@@ -173,7 +173,7 @@ class KafkaAdmin:
         return values
 
     def watermarks(self, tps: Iterable[TP], isolation: Isolation = "read_committed") -> dict[TP, tuple[int, int]]:
-        """Per partition the earliest offset and the end: the last stable offset, or the high watermark (docs/clients.md C-R6)."""
+        """Per partition the earliest offset and the end, which is the last stable offset or the high watermark (docs/clients.md C-R6)."""
         asked = sorted(set(tps))
         earliest = self._all(*self._list_offsets(asked, _EARLIEST, isolation, self.timeout))
         latest = self._all(*self._list_offsets(asked, _LATEST, isolation, self.timeout))
@@ -182,16 +182,16 @@ class KafkaAdmin:
     def known_watermarks(
         self, tps: Iterable[TP], isolation: Isolation = "read_committed"
     ) -> tuple[dict[TP, tuple[int, int]], dict[TP, CrkafkaError]]:
-        """The same of the partitions that answer; of the others why they do not. One without a leader is not waited for long."""
+        """The same for the partitions with an answer, and the others' errors. A partition without a leader has `_ELECTION` seconds."""
         earliest, silent = self._list_offsets(sorted(set(tps)), _EARLIEST, isolation, _ELECTION)
         latest, later = self._list_offsets(sorted(earliest), _LATEST, isolation, _ELECTION)
         return {tp: (earliest[tp], latest[tp]) for tp in latest}, silent | later
 
     def cut_below(self, offsets: Mapping[TP, tuple[int, int]]) -> dict[TP, int]:
-        """Of these (next offset, leader epoch of the record before it) those that the log was cut below, and where (SPEC S4).
+        """Partitions whose log was cut below `offsets` (next offset, leader epoch of the record before it), and where (SPEC S4).
 
-        Where the log still ends in the same epoch, as it mostly does, no leader has changed, and nothing more is asked. An answer counts
-        until another leader is elected: of many partitions, on a busy cluster, some answer late, and only those are asked again.
+        A log that still ends in the same epoch has had no new leader and needs no comparison. Comparisons are kept until the next
+        election, so that after a timeout only the partitions without an answer are compared again.
         """
         self._list_offsets(sorted(offsets), _LATEST, "read_uncommitted", _ELECTION)
         newer = {
@@ -208,7 +208,7 @@ class KafkaAdmin:
             self._compared |= {tp: (newer[tp], at) for tp, at in compared.items()}
             if late := sorted(left.keys() - compared.keys()):
                 others = f" and of {len(late) - 1} more" if late[1:] else ""
-                raise KafkaUnavailable(f"Kafka did not say in time whether the log of {late[0]}{others} was cut.")
+                raise KafkaUnavailable(f"Kafka did not answer in time whether the log of {late[0]}{others} was cut.")
         return {tp: at for tp in newer if (at := self._compared[tp][1]) is not None}
 
     def offsets_for_time(self, tps: Iterable[TP], millis: int) -> dict[TP, int]:
@@ -221,8 +221,8 @@ class KafkaAdmin:
     def committed(self, group_id: str, tps: Iterable[TP]) -> dict[TP, Committed]:
         """Committed offsets of a group for these partitions; those without one are left out.
 
-        Asked through a consumer that does not join: librdkafka's admin call for it dereferences a group that an admin client
-        does not have, and ends the process, when the coordinator is loading or moving (seen with 2.16.0).
+        Read by a consumer that does not join: librdkafka's admin call for it dereferences a group that an admin client does not
+        have, and ends the process, while the coordinator is loading or moving (seen with 2.16.0).
         """
         asked = sorted(set(tps))
         if not asked:
@@ -243,7 +243,7 @@ class KafkaAdmin:
                     time.sleep(0.1)
 
     def _reader(self, group_id: str) -> Consumer:
-        """Kept: to a far broker with TLS its first connections alone can take as long as one question may."""
+        """A kept consumer: to a distant broker, its TLS connections alone can take a call's whole time limit."""
         if group_id not in self._readers:
             properties = {**self._properties, "group.id": group_id, "enable.auto.commit": "false"}
             self._readers[group_id] = clients.consumer(properties, self._on_error)
@@ -261,10 +261,10 @@ class KafkaAdmin:
                 time.sleep(0.1)
 
     def _describe_group(self, group_id: str) -> Any:
-        """By a client of its own. Where such a question runs out of *its* time before it has reached a coordinator, librdkafka
+        """Describe by a client of its own, which ends with the call.
 
-        ends the process as soon as there is one again (docs/clients.md C-K22): so it has all the time there is, and is taken back with
-        its client. An admin client also stays with a coordinator that says it is none any more.
+        After a request timeout without a coordinator librdkafka ends the process once one appears (docs/clients.md C-K22): so the request
+        has no timeout and is dropped with its client. A kept client would also stay with a coordinator that has moved.
         """
         client = self._new_client()
         try:
@@ -276,22 +276,22 @@ class KafkaAdmin:
             del client  # now, and not when an error's traceback, which holds this frame, is gone
 
     def client_ids(self, group_id: str) -> list[str]:
-        """The client ids of the members of a group, one line each: any client may put a newline into its own."""
+        """The client ids of a group's members, with line breaks escaped."""
         try:
             return sorted(one_line(member.client_id) for member in self.describe_group(group_id).members)
         except KafkaException as error:
             raise self._typed(error, f"listing the members of group {group_id}") from error
 
     def close(self) -> None:
-        """Ends its clients, which can take a moment; nothing is asked of it any more. librdkafka ends a client with its last reference."""
+        """End the clients, which can take a moment. May be called twice."""
         with self._reading:
             while self._readers:
                 self._readers.popitem()[1].close()
-        with contextlib.suppress(AttributeError):  # it is closed already
-            del self._client
+        with contextlib.suppress(AttributeError):  # closed already
+            del self._client  # librdkafka ends a client with its last reference
 
     def _matching(self, pattern: str) -> list[str]:
-        """Topics as the subscription finds them: anywhere in the name, unless anchored (SPEC M7)."""
+        """Topics that match as in a subscription: anywhere in the name, unless anchored (SPEC M7)."""
         expression = re.compile(pattern)
         metadata = self._call("listing topics", lambda: self._client.list_topics(timeout=self.timeout))
         return [name for name in metadata.topics if not name.startswith(INTERNAL) and expression.search(name)]
@@ -310,11 +310,10 @@ class KafkaAdmin:
     def _list_offsets(
         self, tps: Sequence[TP], spec: OffsetSpec, isolation: Isolation, election: float
     ) -> tuple[dict[TP, int], dict[TP, CrkafkaError]]:
-        """What was answered within the time limit, and why something was not. Leaders move, and a new topic has none for a moment: what
-        is not ready is asked for again, what has no leader for `election` seconds.
+        """Offsets within the time limit, and errors of the other partitions.
 
-        An admin client does not ask for the new leader by itself: after a broker's return it would be refused for minutes, with the
-        leader's old epoch.
+        Leaders move, and a new topic has none for a moment: such partitions are asked again, those without a leader for `election`
+        seconds. An admin client does not refresh leaders by itself: it would be refused for minutes after a broker's return.
         """
         began = time.monotonic()
         offsets: dict[TP, int] = {}
@@ -352,9 +351,9 @@ class KafkaAdmin:
         return KafkaUnavailable(f"Kafka at {self.bootstrap}: {tp} has no leader.", hint="Is the broker that has it up?")
 
     def _learn_leaders(self) -> frozenset[TP] | None:
-        """Ask for the leaders; all partitions that the cluster has, or None where it does not answer.
+        """Refresh the leaders; all partitions of the cluster, or None if it does not answer.
 
-        A topic that is new, or a broker that has just started, may be missing for a moment.
+        Partitions of a new topic, or of a broker that has just started, may be missing for a moment.
         """
         try:
             cluster: Any = self._find_controller()
@@ -367,7 +366,7 @@ class KafkaAdmin:
     def _list_offsets_once(
         self, tps: Sequence[TP], spec: OffsetSpec, isolation: Isolation
     ) -> tuple[dict[TP, int], dict[TP, CrkafkaError]]:
-        """That a partition is gone is one broker's word: `_learn_leaders` asks again."""
+        """One request to each leader. One broker's "no such partition" is not final: `_learn_leaders` checks it."""
         what = f"asking for offsets of {plural(len(tps), 'partition')}"
         level = IsolationLevel.READ_COMMITTED if isolation == "read_committed" else IsolationLevel.READ_UNCOMMITTED
         request = {TopicPartition(tp.topic, tp.partition): spec for tp in tps}
@@ -381,7 +380,7 @@ class KafkaAdmin:
             tp = TP(p.topic, p.partition)
             try:
                 answer = self._call(f"{what}, at {tp}", lambda f=future: f.result(timeout=patience + 1))  # type: ignore[misc]
-                # Where a broker goes away meanwhile, librdkafka gives no error, and no offset.
+                # If the broker goes away meanwhile, librdkafka gives neither an error nor an offset.
                 if answer.offset == OFFSET_INVALID:
                     errors[tp] = KafkaUnavailable(f"Kafka at {self.bootstrap} gave no answer {what}, at {tp}.")
                     continue
@@ -392,7 +391,7 @@ class KafkaAdmin:
         return offsets, errors
 
     def _call(self, what: str, call: Callable[[], _T], *, raw: bool = False) -> _T:
-        """Run a call; errors become typed, except that `raw` lets those through that the caller looks at."""
+        """Run a call and convert its errors; `raw` passes on a KafkaException that the caller examines."""
         try:
             return call()
         except KafkaException as error:
@@ -403,7 +402,7 @@ class KafkaAdmin:
             raise KafkaUnavailable(f"Kafka at {self.bootstrap} did not answer {what} in time.") from error
 
     def _typed(self, error: KafkaException, what: str) -> CrkafkaError:
-        """A client that is refused reconnects and times out; the reason comes by the error callback only."""
+        """The typed error. A refused client reconnects and times out; only the error callback has the reason."""
         typed = error_of(error, f"{what} at {self.bootstrap}")
         if isinstance(typed, KafkaUnavailable):
             self._client.poll(0)
@@ -420,18 +419,18 @@ class KafkaAdmin:
 
 
 _ATTEMPT = 3.0
-"""Seconds of one question to the controller, before it is looked for again."""
+"""Seconds of one request to the controller, before metadata is refreshed."""
 _COORDINATOR_MOVES = {
     KafkaError.NOT_COORDINATOR,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
 }
-"""Also for a moment after the first group of a new cluster is asked for."""
+"""Codes while a coordinator moves, and for a moment after the first request for a group in a new cluster."""
 _NEVER = 3600.0
-"""Seconds; the most that librdkafka takes as the time of a question."""
+"""Seconds; librdkafka's largest request timeout."""
 _ELECTION = 2.0
-"""Seconds for which a partition may have no leader before the others are answered without it."""
+"""Seconds without a leader after which a partition is left out of an answer."""
 _NEW_TOPIC = 1.0
-"""Seconds for which a topic may be missing at a broker, before it is believed to be gone."""
+"""Seconds without a topic in the metadata after which it counts as deleted."""
 _NO_SUCH_TOPIC = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError.TOPIC_EXCEPTION}
-_NOT_THERE = {KafkaError.UNSUPPORTED_VERSION, KafkaError._UNSUPPORTED_FEATURE, KafkaError.INVALID_REQUEST}
+_NO_SUCH_CALL = {KafkaError.UNSUPPORTED_VERSION, KafkaError._UNSUPPORTED_FEATURE, KafkaError.INVALID_REQUEST}

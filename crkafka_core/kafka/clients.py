@@ -1,4 +1,4 @@
-"""How clients of Kafka are made: with their log, with tokens from a function, and with credentials that are renewed in their files."""
+"""Makes Kafka clients, with their log, tokens from a function, and credentials that are read again from their files."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from crkafka_core.config.kafka_section import CALLBACK
 from crkafka_core.config.problem import nearest
 from crkafka_core.kafka.errors import KafkaUnavailable
 from crkafka_core.kafka.log import client_log
-from crkafka_core.kafka.native import errors
+from crkafka_core.kafka.native.library import report_errors
 from crkafka_core.model.errors import ConfigError
 
 TOKENS = "crkafka.oauthbearer"
-"""The group of entry points of functions that give tokens. One is called with `sasl.oauthbearer.config` and returns a token and the
-second since 1970 at which it ends (and a principal and a mapping of extensions, where the broker wants them). Only what an installed
-package declares so is called: a line of configuration runs no other code."""
+"""Group of entry points of token functions. One is called with `sasl.oauthbearer.config` and returns a token and its expiry in seconds
+since 1970 (and a principal and a mapping of extensions, if the broker wants them). Only functions that an installed package declares
+are called: a line of configuration runs no other code."""
 _CREDENTIALS = ("sasl.username", "sasl.password")
 _FILES = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.keystore.location")
 _LOGIN = {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED}
 _STILL_OLD = 10.0
-"""Seconds in which connections may still be refused that were opened before the credentials were renewed."""
-_NO_SECOND = 1e11
-"""A time in milliseconds: in seconds it is the year 5138."""
+"""Seconds after a renewal in which connections with the old credentials may still be refused."""
+_MILLISECONDS = 1e11
+"""An expiry from here on is in milliseconds: in seconds it would be the year 5138."""
 _log = logging.getLogger(__name__)
 
 OnError = Callable[[KafkaError], None]
@@ -54,7 +54,7 @@ def admin(properties: Mapping[str, str], on_error: OnError = lambda _: None) -> 
 
 
 def _client(kind: Callable[..., Any], properties: Mapping[str, str], on_error: OnError) -> Any:
-    # What was resolved when the process began may be old by now: a client for one question had no time to be refused first.
+    # Credentials that were resolved at the start of the process may be outdated: a short-lived client has no time to be refused first.
     now = {name: resolving.read_again(properties[name], kafka=True) for name in _CREDENTIALS if name in properties}
     settings: dict[str, Any] = {**properties, **now}
     renewal = settings["error_cb"] = _Renewal(settings, on_error)
@@ -63,20 +63,20 @@ def _client(kind: Callable[..., Any], properties: Mapping[str, str], on_error: O
     try:
         client = kind(settings, logger=client_log)
     except (KafkaException, SystemError) as error:
-        # While a client that could not be made ends it calls `error_cb`, with the reason raised already: the call fails by that.
+        # A failing constructor calls `error_cb` while its own exception is set, and the call raises SystemError from it.
         why = error.__cause__ if isinstance(error, SystemError) else error
         if not isinstance(why, KafkaException):
             raise
         raise _refused(properties, why.args[0].str()) from error
-    # Who lets an admin client go wants it gone at once. A consumer knows no weak references, and is closed.
+    # A weak reference, so that an admin client ends with its last user. A consumer has no weak references, and is closed.
     renewal.client = weakref.ref(client) if isinstance(client, AdminClient) else lambda: client
     if isinstance(client, Consumer):
-        renewal.native = errors.tell(client, renewal)
+        renewal.native = report_errors(client, renewal)
     return client
 
 
 def _refused(properties: Mapping[str, str], reason: str) -> ConfigError:
-    """The error for properties that the client refuses; its reasons about files and logins are put into our words."""
+    """The error for properties that the client refuses, with our own text for a missing file or mechanism."""
     for name, value in properties.items():
         if name.endswith(".location") and name in reason and not Path(value).is_file():
             return ConfigError(
@@ -92,21 +92,19 @@ def _refused(properties: Mapping[str, str], reason: str) -> ConfigError:
 
 
 def _with_first_token(where: str, config: Any) -> Callable[[str], Any]:
-    """The function, which has given a token already: a client that waits for its first one in vain raises what is no exception at
-    all, if one of its other callbacks comes meanwhile, and nothing but the end of the process follows (docs/clients.md C-K32).
-    """
+    """The token function, called once already: a client whose first token fails may end the process (docs/clients.md C-K32)."""
     token = token_function(where)
     try:
         first = [token(config)]
     except Exception as error:
         raise KafkaUnavailable(
-            f"{where}, the `{CALLBACK}`, gave no token.", hint="The log says what it raised; it is asked again."
+            f"{where}, the `{CALLBACK}`, gave no token.", hint="The log has its exception; it is called again."
         ) from error
     return lambda config: first.pop() if first else token(config)
 
 
 def token_function(where: str) -> Callable[[str], Any]:
-    """The function that gives tokens. Its tokens are redacted from then on, and its exceptions logged."""
+    """The token function `where` names. Its tokens are redacted from then on, and its exceptions logged."""
     declared = {point.name: point for point in entry_points(group=TOKENS)}
     if where not in declared:
         raise ConfigError(
@@ -138,23 +136,21 @@ def token_function(where: str) -> Callable[[str], Any]:
 
 
 def _check_token(given: Any) -> None:
-    """Raise what the client would make of it without a word in the log: never with the token."""
+    """Raise for a token that the client would refuse without a log line. The error never contains the token."""
     if not (isinstance(given, tuple) and len(given) >= 2 and isinstance(given[0], str) and isinstance(given[1], Real)):
         raise TypeError("it has to return (token, second since 1970 at which it ends)")
     ends = float(given[1])
-    if ends >= _NO_SECOND:
-        raise ValueError(
-            "it says in milliseconds when the token ends, and has to in seconds: it would never be renewed"
-        )
+    if ends >= _MILLISECONDS:
+        raise ValueError("it returns the token's end in milliseconds, not in seconds: it would never be renewed")
     if ends <= time.time():
         raise ValueError("the token that it returned has ended already")
 
 
 class _Renewal:
-    """Stands before `on_error`: a login that was refused is tried again with what its files have now.
+    """An `on_error` that repeats a refused login with the credentials that their files contain now.
 
-    Connections that are open go on with what they were opened with; so it is enough to look when one is refused. A certificate cannot
-    be exchanged in a client: its process fails, and the next one has a new client.
+    Open connections keep their credentials, so the files are read only after a refusal. A client cannot exchange its certificate: its
+    process fails, and the next one makes a new client.
     """
 
     def __init__(self, properties: Mapping[str, str], on_error: OnError) -> None:
@@ -168,7 +164,7 @@ class _Renewal:
         self._stamps = self._stamped()
 
     def __call__(self, error: KafkaError) -> None:
-        if error.code() in _LOGIN and (self._logged_in_anew() or time.monotonic() < self._patient_until):
+        if error.code() in _LOGIN and (self._login_again() or time.monotonic() < self._patient_until):
             return
         self._on_error(error)
         if self._stamped() != self._stamps:
@@ -176,14 +172,14 @@ class _Renewal:
                 KafkaError(KafkaError._FATAL, "the certificate in its file was renewed, which takes a new client")
             )
 
-    def _logged_in_anew(self) -> bool:
+    def _login_again(self) -> bool:
         now = [resolving.read_again(value, kafka=True) for value in self._given]
         if now == self._used:
             return False
         self._used, self._patient_until = now, time.monotonic() + _STILL_OLD
-        # On a thread of its own: a client that is called inside of its own callback ends the process.
+        # On a thread of its own: a call of a client inside its own callback ends the process.
         threading.Thread(target=self._set, args=now, name="crkafka-credentials", daemon=True).start()
-        _log.warning("Kafka refused the login; it is tried with the credentials that their file has now")
+        _log.warning("Kafka refused the login; trying again with the credentials that their file contains now")
         return True
 
     def _set(self, user: str, password: str) -> None:

@@ -15,8 +15,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from crkafka_core.kafka import clients
-from crkafka_core.kafka.commit_chunks import chunks
-from crkafka_core.kafka.commit_deadline import CommitDeadline, CommitPending
+from crkafka_core.kafka.commits import CommitDeadline, CommitPending, chunks
 from crkafka_core.kafka.errors import (
     UNREADABLE,
     VANISHED,
@@ -32,10 +31,9 @@ from crkafka_core.kafka.errors import (
     epoch_unknown,
     error_of,
 )
-from crkafka_core.kafka.events import Kind, Polled, Rebalance
-from crkafka_core.kafka.generation import generation_of
-from crkafka_core.kafka.native.choice import records_of
-from crkafka_core.kafka.taken import Failure, Taken
+from crkafka_core.kafka.events import Kind, Polled, Rebalance, generation_of
+from crkafka_core.kafka.messages import Failure, Taken
+from crkafka_core.kafka.native.records import records_of
 from crkafka_core.kafka.wake import Waker
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.offsets import TP
@@ -47,40 +45,40 @@ _log = logging.getLogger(__name__)
 _QUIET = 10.0
 """Seconds between two reports of the same unreachable broker: `error_cb` fires 20 times a second (docs/clients.md C-R12)."""
 _PLACEHOLDER = 0
-"""Where a partition is assigned before its start is known: at or below any start, so that no seek can be outrun."""
+"""Offset of a new assignment until the start is known: not above any start, so that no fetch is ahead of the seek."""
 _STUCK = 20.0
-"""Seconds after giving up on a commit for which librdkafka may still hold it, and with it the whole consumer."""
+"""Seconds after giving up on a commit for which it may still block the consumer, before a new consumer is needed."""
 _GROUP_ENDS = 0.5
-"""Seconds; it takes librdkafka microseconds, once its thread runs."""
+"""Seconds for librdkafka to end its group; it needs microseconds, once its thread runs."""
 _COMMIT_MARGIN = 5.0
-"""After the session, in which librdkafka ends most commits itself (docs/clients.md C-K9)."""
+"""Seconds beyond the session, within which librdkafka ends most commits itself (docs/clients.md C-K9)."""
 _WAYS_TO_FAIL = (KafkaUnavailable, GroupRebalanced, NotAllowed, KafkaFailed, Fenced)
-"""How a commit fails, the worst last."""
+"""Errors of a commit, the worst last."""
 _READ_AGAIN = 60.0
-"""Seconds after which what could not be read is asked for again: another broker may lead the partition, or this one be well again."""
+"""Seconds until an unreadable record is fetched again: another broker may lead the partition, or this one have recovered."""
 _NOT_YET = {KafkaError._STATE, KafkaError._UNKNOWN_PARTITION, KafkaError._TIMED_OUT}
 _ENDS_ITS_PARTITION = UNREADABLE | VANISHED
 _SEEK_PATIENCE = 0.5
-"""How long a partition that was assigned a moment ago may refuse a seek."""
+"""Seconds for which a newly assigned partition may refuse a seek."""
 
 
 class GroupConsumer:
-    """Every method runs on the thread that made it: another thread's call could wait for ever (docs/clients.md C-K1)."""
+    """Every method runs on the thread that made the consumer: another thread's call could block for ever (docs/clients.md C-K1)."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         self.group_id = properties["group.id"]
         self._held: frozenset[TP] = frozenset()
         self._flowing: set[TP] = set()
         self._next: dict[TP, int] = {}
-        """The frontier: next offset to hand out. Without one the client's position is unknown, and nothing of the partition counts."""
+        """The frontier: next offset to hand out. A partition without one has an unknown position, and its records are dropped."""
         self._epochs: dict[TP, int] = {}
-        """Leader epoch of the record before the frontier, where it is known: by it the client hears of a log that is cut (SPEC S4)."""
+        """Leader epoch of the record before the frontier, if known: the client detects a cut log by it (SPEC S4)."""
         self._unknown_epochs: set[TP] = set()
-        """Partitions whose epoch their broker did not know: it is not asked for it again."""
+        """Partitions whose broker did not know the epoch: seeks have none from then on."""
         self._unreadable: dict[TP, tuple[int | None, float]] = {}
-        """What the client cannot read stands still until it is sought again (SPEC X9) → the offset, where it is known, and since when."""
+        """Partitions that stand still at an unreadable record until the next seek (SPEC X9) → its offset, if known, and since when."""
         self._troubles: dict[TP, CrkafkaError] = {}
-        """Of the poll that is under way."""
+        """Troubles of the current poll."""
         self._rebalances: list[Rebalance] = []
         self._errors: list[CrkafkaError] = []
         self._reported: dict[int, float] = {}
@@ -112,7 +110,7 @@ class GroupConsumer:
             _log.warning("the consumer of group %s is left open: a commit is still waiting for Kafka", self.group_id)
         if (
             stuck or self._fenced
-        ):  # out of the group already, and librdkafka's close may never end (docs/clients.md C-K27)
+        ):  # no longer in the group, and librdkafka's close may never end (docs/clients.md C-K27)
             _keep_for_ever(self._consumer)
             return
         try:
@@ -123,7 +121,7 @@ class GroupConsumer:
 
     @property
     def held(self) -> frozenset[TP]:
-        """The partitions that Kafka has given us, as of the last callback."""
+        """The assigned partitions as of the last callback."""
         return self._held
 
     @property
@@ -139,7 +137,7 @@ class GroupConsumer:
     # -- records
 
     def poll(self, max_records: int = 5_000, timeout: float = 0.1) -> Polled:
-        """Records and events; returns when `max_records` are there or the time has passed, not before (docs/clients.md C-K2)."""
+        """Records and events; returns once it has `max_records` or after `timeout`, not before (docs/clients.md C-K2)."""
         if not self._commits.wait(timeout):
             held = self._commits.hopeless(_STUCK)
             why = f"A commit of group {self.group_id} holds the consumer since the coordinator went away."
@@ -157,7 +155,7 @@ class GroupConsumer:
         unknown = self._epochs_unknown(heard)
         disturbed = failed or bool(rebalances) or taken.lost or unknown
         if disturbed:
-            self._next = {}  # records may be gone: only a seek says where the client stands
+            self._next = {}  # records may be lost: only a seek makes the position known again
         failures = [failure for failure in heard if not self._is_late(failure) and not epoch_unknown(failure.error)]
         batch = None
         if taken.batch is not None and not disturbed:
@@ -175,27 +173,27 @@ class GroupConsumer:
         return Polled(batch, rebalances, errors, met, disturbed, dropped, troubles)
 
     def _is_late(self, failure: Failure) -> bool:
-        """Whether the offset that is gone lies before our position: the placeholder's, fetched before the seek."""
+        """Whether the vanished offset is below our position: fetched at the placeholder, before the seek."""
         return failure.error.code() in VANISHED and 0 <= failure.offset < self._next.get(failure.tp, 0)
 
     def _epochs_unknown(self, failures: Iterable[Failure]) -> bool:
-        """Whether a broker does not know an epoch that it was asked for. The log may be whole, but the client stands still until it seeks
-        without an epoch (docs/clients.md C-K25)."""
+        """Whether a broker does not know a requested epoch. The log may be intact, but the client stands still until a seek without an
+        epoch (docs/clients.md C-K25)."""
         unknown = {failure.tp for failure in failures if epoch_unknown(failure.error)}
         for tp in unknown - self._unknown_epochs:
-            _log.warning("%s: its broker knows nothing of leader epoch %s", tp, self._epochs.get(tp, "?"))
+            _log.warning("%s: its broker does not know leader epoch %s", tp, self._epochs.get(tp, "?"))
         self._unknown_epochs |= unknown
         return bool(unknown)
 
     def _now_or_later(self, call: Callable[[], None]) -> None:
-        """Call at once; while a commit hangs the consumer would not answer, so then before the next poll."""
+        """Call at once, or before the next poll if a commit blocks the consumer now."""
         if self._commits.stuck:
             self._deferred.append(call)
         else:
             call()
 
     def _catch_up(self) -> bool:
-        """Do what was put off; False if some of it failed."""
+        """Make the deferred calls; False if one failed."""
         deferred, self._deferred = self._deferred, []
         done = True
         for call in deferred:
@@ -207,9 +205,9 @@ class GroupConsumer:
         return done
 
     def _accepted(self, batch: Batch, failures: Iterable[Failure]) -> Batch | None:
-        """What is held and flows (a partition taken from us may still deliver: docs/clients.md C-K8, C-R5), from where we stand.
+        """Records of flowing partitions from our position on (a revoked one may still deliver: docs/clients.md C-K8, C-R5).
 
-        What cannot be read, or is gone, ends its partition: the client goes on behind it, over a hole (SPEC X9).
+        An unreadable record or vanished offset ends its partition: the client goes on behind it and leaves a hole (SPEC X9).
         """
         ended: dict[TP, int] = {}
         for failure in failures:
@@ -220,7 +218,7 @@ class GroupConsumer:
         return kept.continuing(self._next) if kept.runs else None
 
     def _sort_out(self, failures: Iterable[Failure]) -> dict[TP, int]:
-        """Handle what came in the place of records; the ends among them are returned."""
+        """Handle the failures of a poll; returns the partition ends among them."""
         ends: dict[TP, int] = {}
         for failure in failures:
             tp, code = failure.tp, failure.error.code()
@@ -232,8 +230,8 @@ class GroupConsumer:
             elif code == KafkaError._PARTITION_EOF:
                 ends[tp] = failure.offset
             elif code in VANISHED:
-                # Reported once, also while nothing flows; without an offset where a log was cut below our position (docs/clients.md C-K25).
-                # Else, before anything flows, it is about the placeholder, and the seek to come mends it.
+                # A log that was cut below our position is reported once, without an offset, also while nothing flows (docs/clients.md
+                # C-K25). Any other one before the flow concerns the placeholder, and the next seek corrects it.
                 cut = failure.offset < 0 and tp in self._next
                 if tp in self._flowing or cut:
                     self._errors.append(OffsetGone(tp, self._next[tp] if cut else failure.offset))
@@ -245,14 +243,14 @@ class GroupConsumer:
         return ends
 
     def _trouble(self, tp: TP, error: CrkafkaError) -> None:
-        """One partition gives nothing now: the client goes on asking for it."""
+        """Note why a partition gives nothing now; the client goes on fetching it."""
         if isinstance(error, KafkaUnavailable | NotAllowed | TopicGone):
             self._troubles[tp] = error
         else:
             self._errors.append(error)
 
     def _stand_still(self, failure: Failure) -> None:
-        """Pause a partition at what cannot be read: behind it the client goes on at offsets read out of garbage (seen with 2.16.0)."""
+        """Pause a partition at an unreadable record: the client would go on at offsets decoded from garbage (seen with 2.16.0)."""
         tp = failure.tp
         self._troubles[tp] = RecordUnreadable(tp, self._next.get(tp, failure.offset), failure.error.str())
         self._unreadable[tp] = self._next.pop(tp, None), time.monotonic()
@@ -261,7 +259,7 @@ class GroupConsumer:
             self._flowing.discard(tp)
 
     def _read_again(self) -> bool:
-        """Seek what stands still for long to where it stands; False if that failed."""
+        """Seek partitions that have stood still for `_READ_AGAIN` to their position; False if that failed."""
         late = time.monotonic() - _READ_AGAIN
         due = {tp: at for tp, (at, since) in self._unreadable.items() if at is not None and since <= late}
         if not due:
@@ -276,10 +274,10 @@ class GroupConsumer:
     # -- where and what to read
 
     def seek(self, offsets: Mapping[TP, int], leader_epochs: Mapping[TP, int] | None = None) -> None:
-        """Make the next record of each partition the one at this offset. Seek before `flow`, never after (docs/clients.md C-K5).
+        """Set the next offset of each partition. Seek before `flow`, never after (docs/clients.md C-K5).
 
-        With the leader epoch of the record before it, `OffsetGone` comes if the log is, or will be, cut below it (docs/clients.md C-K25).
-        Partitions that are not held are left out. A partition that librdkafka has stalled (docs/clients.md C-R10) is assigned again.
+        With the leader epoch of the record before it, a poll reports `OffsetGone` if the log is cut below it (docs/clients.md C-K25).
+        Partitions that are not held are ignored. A partition that librdkafka has stalled (docs/clients.md C-R10) is assigned again.
         """
         if self._commits.stuck:
             self._deferred.append(lambda: self.seek(offsets, leader_epochs))
@@ -292,10 +290,10 @@ class GroupConsumer:
         refused = self._seek_each(wanted, time.monotonic() + _SEEK_PATIENCE)
         self._next.update({tp: offset for tp, offset in wanted.items() if tp not in refused})
         if refused:
-            self._assign_anew({tp: wanted[tp] for tp in refused})
+            self._assign_again({tp: wanted[tp] for tp in refused})
 
     def flow(self, tps: Iterable[TP]) -> None:
-        """Let exactly these partitions run, of those held; only changes reach the client (docs/clients.md C-K13)."""
+        """Resume exactly these of the held partitions and pause the others; only changes reach the client (docs/clients.md C-K13)."""
         wanted = (set(tps) & self._held) - self._unreadable.keys()
         if self._commits.stuck:
             self._deferred.append(lambda: self.flow(wanted))
@@ -310,7 +308,7 @@ class GroupConsumer:
             self._waker.wake(go)
 
     def known_ends(self) -> dict[TP, int]:
-        """High watermarks as of the last fetches, without a request. While a commit hangs even this call would wait for it."""
+        """High watermarks as of the last fetches, without a request; empty while a commit blocks the consumer."""
         ends: dict[TP, int] = {}
         for tp in () if self._commits.stuck else self._held:
             marks = self._consumer.get_watermark_offsets(TopicPartition(tp.topic, tp.partition), cached=True)
@@ -338,7 +336,7 @@ class GroupConsumer:
         epoch = -1 if tp in self._unknown_epochs else self._epochs.get(tp, -1)
         return TopicPartition(tp.topic, tp.partition, offset, leader_epoch=epoch)
 
-    def _assign_anew(self, sought: Mapping[TP, int]) -> None:
+    def _assign_again(self, sought: Mapping[TP, int]) -> None:
         """Drop the assignment and take it again, each partition at its next offset, and restore what flows."""
         flowing, nexts = set(self._flowing), {**self._next, **sought}
         self._next = {}
@@ -349,7 +347,7 @@ class GroupConsumer:
             self._consumer.pause(_bare(self._held))
             self._records.hold(self._held)
         except KafkaException as error:
-            raise _typed(error, f"assigning {plural(len(placed), 'partition')} anew") from error
+            raise _typed(error, f"assigning {plural(len(placed), 'partition')} again") from error
         self._next = nexts
         self._flowing = set()
         self.flow(flowing)
@@ -362,11 +360,11 @@ class GroupConsumer:
         metadata: Mapping[TP, str] | None = None,
         leader_epochs: Mapping[TP, int] | None = None,
     ) -> None:
-        """Commit all of them, in synchronous requests one after another (SPEC D2). Each waits up to the session (docs/clients.md C-K9).
+        """Commit by synchronous requests, one after another (SPEC D2). Each waits up to the session (docs/clients.md C-K9).
 
-        Past that it may still succeed when Kafka is back; until then polls give nothing, and seeks are put off.
-        Raises GroupRebalanced, KafkaUnavailable, NotAllowed, Fenced or KafkaFailed, also if a single partition failed: what was
-        committed before stays so.
+        After that a request may still succeed when Kafka is back; until then polls are empty, and seeks are deferred.
+        Raises GroupRebalanced, KafkaUnavailable, NotAllowed, Fenced or KafkaFailed, also if a single partition failed. Offsets of
+        earlier requests stay committed.
         """
         texts, epochs = metadata or {}, leader_epochs or {}
         for piece in chunks(offsets, texts, group_id=self.group_id):
@@ -399,7 +397,7 @@ class GroupConsumer:
             raise type(worst)(worst.message + (more if len(failures) > 1 else ""), hint=worst.hint)
 
     def _commit_error(self, error: CrkafkaError) -> CrkafkaError:
-        """A topic that is gone aborts the cut: the reset that follows finds it (SPEC S4)."""
+        """One of `_WAYS_TO_FAIL`. A deleted topic only aborts the cut: the reset that follows detects it (SPEC S4)."""
         self._fenced = self._fenced or isinstance(error, Fenced)
         return error if isinstance(error, _WAYS_TO_FAIL) else KafkaUnavailable(error.message, hint=error.hint)
 
@@ -408,11 +406,11 @@ class GroupConsumer:
     def _on_assign(self, consumer: Any, partitions: list[TopicPartition]) -> None:
         tps = _tps(partitions)
         if self._closing:
-            # librdkafka is ending its group: an answer in that very moment may hang for ever (docs/clients.md C-K28).
+            # librdkafka is ending its group: an assignment at this moment may block for ever (docs/clients.md C-K28).
             time.sleep(_GROUP_ENDS)
         try:
-            # A placeholder: nothing is fetched while paused (docs/clients.md C-K5). It is a number, since the broker's answer about
-            # a logical offset can arrive after the seek that follows, and undo it (seen with OFFSET_BEGINNING).
+            # At a placeholder: nothing is fetched while paused (docs/clients.md C-K5). Not a logical offset: the broker's answer for it
+            # can arrive after the seek that follows, and undo it (seen with OFFSET_BEGINNING).
             consumer.assign([TopicPartition(tp.topic, tp.partition, _PLACEHOLDER) for tp in sorted(tps)])
             if tps:
                 consumer.pause(_bare(tps))
@@ -428,7 +426,7 @@ class GroupConsumer:
         self._give_up(consumer, Kind.LOST, _tps(partitions))
 
     def _give_up(self, consumer: Any, kind: Kind, tps: frozenset[TP]) -> None:
-        # Once they are given up the client joins again: a moment later it may show the generation that follows.
+        # Read before `unassign`, after which the client rejoins and may show the next generation.
         rebalance = self._rebalance(kind, tps)
         try:
             consumer.unassign()
@@ -438,7 +436,7 @@ class GroupConsumer:
         self._note(rebalance, held=frozenset())
 
     def _rebalance(self, kind: Kind, tps: frozenset[TP]) -> Rebalance | None:
-        """None while this client is being closed: its rebalances are not reported."""
+        """The rebalance to report; None while this client is being closed."""
         return None if self._closing else Rebalance(kind, tps, self.generation())
 
     def _note(self, rebalance: Rebalance | None, *, held: frozenset[TP]) -> None:
@@ -464,12 +462,12 @@ class GroupConsumer:
 
 
 def _keep_for_ever(consumer: Consumer) -> None:
-    """Keep a reference: Python would end the client with the last one, and wait for that. The end of the process ends it, too."""
+    """Leak a reference: Python would end the client with the last one, and wait for that. It ends with the process."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(consumer))
 
 
 def _severity(error: CrkafkaError) -> int:
-    """Partitions can fail differently: what is fatal for one is not mended by what is transient for another (SPEC D2)."""
+    """Rank among the failures of several partitions: a fatal one outweighs a transient one (SPEC D2)."""
     return next(i for i, kind in enumerate(_WAYS_TO_FAIL) if isinstance(error, kind))
 
 

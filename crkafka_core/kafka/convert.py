@@ -1,6 +1,6 @@
-"""Messages of confluent-kafka → one Arrow batch, column by column, without an object per record of our own (docs/clients.md C-K12).
+"""Messages of confluent-kafka → one Arrow batch, column by column, without an object of ours for each record (docs/clients.md C-K12).
 
-Columns are built from buffers: `pyarrow.array(list)` would import pandas, a second and 40 MB for nothing.
+Columns are built from buffers: `pyarrow.array(list)` would import pandas, which takes a second and 40 MB.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LAST_MILLI = (2**63 - 1) // 1000
 def split_errors(messages: list[Message], kinds: np.ndarray) -> tuple[list[Message], list[tuple[Message, int]]]:
     """Records; and errors, each with the number of records before it.
 
-    An error never has a timestamp type, so only those without are asked (saves 25 ns each).
+    An error has no timestamp type, so only messages without one are examined (saves 25 ns each).
     """
     if kinds.all():
         return messages, []
@@ -37,13 +37,13 @@ def split_errors(messages: list[Message], kinds: np.ndarray) -> tuple[list[Messa
 
 
 def timestamps(messages: Sequence[Message]) -> tuple[np.ndarray, np.ndarray]:
-    """Timestamp types as librdkafka has them (0 none, 1 create, 2 log append), and milliseconds."""
+    """librdkafka's timestamp types (0 none, 1 create, 2 log append), and milliseconds."""
     pairs = np.fromiter(chain.from_iterable(map(Message.timestamp, messages)), np.int64, 2 * len(messages))
     return pairs[0::2], pairs[1::2]
 
 
 def to_batch(messages: list[Message], kinds: np.ndarray, millis: np.ndarray) -> Batch:
-    """The batch of these records (no errors among them), in the order in which they came."""
+    """The batch of these records (no errors among them), in their order."""
     count = len(messages)
     partitions = np.fromiter(map(Message.partition, messages), np.int32, count)
     offsets = np.fromiter(map(Message.offset, messages), np.int64, count)
@@ -62,14 +62,14 @@ def to_batch(messages: list[Message], kinds: np.ndarray, millis: np.ndarray) -> 
         _header_column(headers, count),
     ]
     runs = _runs(messages, topics, codes, partitions, offsets)
-    told = unreadable(headers.unreadable | beyond, runs, offsets)
-    return Batch(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA), runs, told)
+    failed = unreadable(headers.unreadable | beyond, runs, offsets)
+    return Batch(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA), runs, failed)
 
 
 def timestamp_column(kinds: np.ndarray, millis: np.ndarray) -> tuple[pa.Array, dict[int, str]]:
-    """From librdkafka's kinds and milliseconds; −1 ms where a record has none, as Kafka's Java client says.
+    """The column from librdkafka's types and milliseconds; −1 ms for a record without one, as in Kafka's Java client.
 
-    A time that microseconds cannot say is null; the rows of such, and the reason (SPEC X9).
+    A time beyond the range of microseconds is null, and is returned by row with the reason (SPEC X9).
     """
     kind = SCHEMA.field("timestamp").type
     millis = np.where(kinds == 0, -1, millis)
@@ -80,11 +80,11 @@ def timestamp_column(kinds: np.ndarray, millis: np.ndarray) -> tuple[pa.Array, d
     data = pa.py_buffer(np.where(beyond, 0, millis) * 1000)
     rows = np.flatnonzero(beyond).tolist()
     column = pa.Array.from_buffers(kind, len(millis), [validity, data], len(rows))
-    return column, {i: f"the timestamp {millis[i]} ms is beyond what microseconds can say" for i in rows}
+    return column, {i: f"the timestamp {millis[i]} ms is beyond the range of microseconds" for i in rows}
 
 
 def unreadable(reasons: Mapping[int, str], runs: Sequence[Run], offsets: np.ndarray) -> tuple[Unreadable, ...]:
-    """The records of these rows, each with the reason why a part of it is null."""
+    """The records of these rows, with the reason why a part of each is null."""
     starts = [run.start for run in runs]
     return tuple(
         Unreadable(runs[bisect_right(starts, row) - 1].tp, int(offsets[row]), why)
@@ -93,7 +93,7 @@ def unreadable(reasons: Mapping[int, str], runs: Sequence[Run], offsets: np.ndar
 
 
 def _topics(messages: list[Message]) -> tuple[list[str], np.ndarray | None]:
-    """Distinct topics, and each record's index among them; None if there is one topic only, as mostly."""
+    """Distinct topics, and each record's index among them, or None for a single topic (the usual case)."""
     names: list[Any] = list(map(Message.topic, messages))
     distinct = list(dict.fromkeys(names))
     if len(distinct) == 1:
@@ -124,7 +124,7 @@ def _runs(
 
 
 def _by_leader_epoch(messages: Sequence[Message], start: int, stop: int) -> Iterator[tuple[int, int, int]]:
-    """Leader epochs only grow within a partition: mostly both ends have the same one."""
+    """Runs of one leader epoch. Epochs only grow within a partition, so equal ones at both ends make one run."""
     while start < stop:
         epoch, end = messages[start].leader_epoch(), stop
         if messages[stop - 1].leader_epoch() != epoch:
@@ -134,12 +134,12 @@ def _by_leader_epoch(messages: Sequence[Message], start: int, stop: int) -> Iter
 
 
 def fixed(kind: pa.DataType, values: np.ndarray) -> pa.Array:
-    """A column of numbers, none of them null."""
+    """A column of numbers without nulls."""
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))], 0)
 
 
 def _binary(values: list[bytes | None], kind: pa.DataType | None = None) -> pa.Array:
-    """A binary (or string) column; nulls are kept apart from empty values."""
+    """A binary (or string) column; nulls are distinct from empty values."""
     kind = kind or pa.binary()
     count = len(values)
     try:

@@ -1,4 +1,4 @@
-"""What a member needs of Kafka, as interfaces: `GroupConsumer` and `KafkaAdmin` have them, and so has a simulation."""
+"""Interfaces of what a member needs of Kafka, implemented by `GroupConsumer` and `KafkaAdmin`, and by the simulation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Consumer(Protocol):
-    """One consumer of a group, owned by one thread (`consumer.py` says what each call does)."""
+    """One consumer of a group, owned by one thread (calls are documented in `consumer.py`)."""
 
     def subscribe(self, topics: Sequence[str] = (), *, pattern: str | None = None) -> None: ...
     def poll(self, max_records: int = ..., timeout: float = ...) -> Polled: ...
@@ -31,7 +31,7 @@ class Consumer(Protocol):
 
 
 class Admin(Protocol):
-    """Questions beside one's own consumption (`admin.py`)."""
+    """Queries independent of a consumer (documented in `admin.py`)."""
 
     def cluster_id(self) -> str: ...
     def topics(self, names: Iterable[str] = (), *, pattern: str | None = None) -> dict[str, TopicInfo]: ...

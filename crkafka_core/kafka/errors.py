@@ -14,10 +14,10 @@ from crkafka_core.model.offsets import TP
 
 
 class KafkaUnavailable(ServiceUnavailable):
-    """Kafka does not do it now, for whatever reason. Reaction: wait and try again; a cut is aborted, uncounted (SPEC D2, X6, X11)."""
+    """Kafka cannot answer now. Reaction: wait and try again; a cut is aborted, uncounted (SPEC D2, X6, X11)."""
 
     names_reason = True
-    """False for "no broker is reachable": that also follows a login that is refused, and does not say that it is not."""
+    """False for "no broker is reachable", which may hide the reason: it also follows a refused login."""
 
 
 class GroupRebalanced(Refused):
@@ -37,10 +37,10 @@ class KafkaFailed(CrkafkaError):
 
 
 class NotAllowed(ConfigError):
-    """Kafka refuses our identity, or what it may do. Reaction: wait; after a minute of it the region stops (SPEC X11)."""
+    """Kafka refuses our login or our rights. Reaction: wait; after a minute of refusals the region stops (SPEC X11)."""
 
     reported_once = False
-    """True where the client does not report it again while it lasts (docs/clients.md C-K33)."""
+    """True if the client does not repeat the error while the refusal lasts (docs/clients.md C-K33)."""
 
 
 class OffsetGone(DataLoss):
@@ -49,14 +49,14 @@ class OffsetGone(DataLoss):
     def __init__(self, tp: TP, offset: int) -> None:
         super().__init__(
             f"Kafka no longer has offset {offset} of {tp}.",
-            hint="Retention or a truncation removed it: the reset that follows compares with what is left.",
+            hint="Retention or a truncation removed it: the reset that follows compares the region's offsets with Kafka's.",
         )
         self.tp = tp
         self.offset = offset
 
 
 class RecordUnreadable(CrkafkaError):
-    """The client cannot make anything of what the broker gives. Reaction: the partition stands still, all else goes on (SPEC X9)."""
+    """A record that the client cannot decode. Reaction: its partition stands still, all others go on (SPEC X9)."""
 
     def __init__(self, tp: TP, offset: int, why: str) -> None:
         super().__init__(
@@ -67,7 +67,7 @@ class RecordUnreadable(CrkafkaError):
 
 
 class TopicGone(DataLoss):
-    """The topic, or the partition, is not there any more (SPEC S4). Reaction: the next reset compares with what Kafka describes."""
+    """The topic or partition no longer exists (SPEC S4). Reaction: the next reset compares the region's topics with Kafka's."""
 
 
 UNREADABLE = {
@@ -77,9 +77,9 @@ UNREADABLE = {
     KafkaError.INVALID_MSG,
     KafkaError.MSG_SIZE_TOO_LARGE,
 }
-"""In the place of a record: `RecordUnreadable`. Of a connection, as when a proxy answers in HTTP: an outage."""
+"""Codes of an unreadable record: `RecordUnreadable`. As errors of a connection (a proxy that answers in HTTP) they are an outage."""
 VANISHED = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
-"""In the place of a record: the offset is not in the log; retention has taken it, or the log ends before it. `OffsetGone`."""
+"""Codes of an offset outside the log, deleted by retention or past the end: `OffsetGone`."""
 REACTIONS: dict[int, type[CrkafkaError]] = {
     **dict.fromkeys(
         (
@@ -119,7 +119,7 @@ REACTIONS: dict[int, type[CrkafkaError]] = {
     ),
     **dict.fromkeys((KafkaError._FATAL, KafkaError._CRIT_SYS_RESOURCE), KafkaFailed),
 }
-"""Each code that is known to be something else than an outage. All others, those of later brokers included, are `KafkaUnavailable`."""
+"""Reaction by code. Codes that are not listed, those of later brokers included, are `KafkaUnavailable`."""
 
 _HINTS: dict[type[CrkafkaError], str] = {
     KafkaUnavailable: "It is tried again.",
@@ -135,7 +135,7 @@ _RIGHTS = {
     KafkaError.GROUP_AUTHORIZATION_FAILED,
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
 }
-"""Refusals after a login. Those of FindCoordinator and of metadata come once, those of JoinGroup each second (docs/clients.md C-K33)."""
+"""Missing rights. FindCoordinator and metadata report them once, JoinGroup each second (docs/clients.md C-K33)."""
 _SILENT = {
     KafkaError._TRANSPORT,
     KafkaError._ALL_BROKERS_DOWN,
@@ -143,30 +143,30 @@ _SILENT = {
     KafkaError._TIMED_OUT,
     KafkaError._TIMED_OUT_QUEUE,
 }
-"""No broker answered; librdkafka's names for it add nothing."""
+"""Codes of "no broker answered"; their librdkafka names say no more."""
 _NO_SUCH_EPOCH = "broker end offset is -"
-"""A leader epoch that the broker never had: librdkafka gives it in this text only (docs/clients.md C-K25)."""
+"""Text for a leader epoch that the broker never had; librdkafka has no code for it (docs/clients.md C-K25)."""
 _NO_TOKEN = "Failed to acquire SASL OAUTHBEARER token"
-"""No token could be had: the service that gives tokens is away, and Kafka has refused nothing (docs/clients.md C-K33)."""
+"""Text for a failed token callback: the token service is away, Kafka refused nothing (docs/clients.md C-K33)."""
 _ENDED = {
     "closed by peer.* in state SSL_HANDSHAKE": "It may take no TLS there: are `security.protocol` and the port right?",
     "SSL routines::": "It wants a certificate of this client that it knows: see `ssl.certificate.location` and `ssl.key.location`.",
 }
-"""librdkafka's words for a connection that was ended (a regular expression) → what that may mean."""
+"""Regular expression over librdkafka's text for a closed connection → the probable cause, as a hint."""
 
 
 def _cut_off(error: KafkaError) -> bool:
-    """Whether the connection went away during its login, which librdkafka calls a refused login (docs/clients.md C-K29)."""
+    """Whether the connection broke during login, which librdkafka reports as a refused login (docs/clients.md C-K29)."""
     return error.code() == KafkaError._AUTHENTICATION and "Broker transport failure" in error.str()
 
 
 def epoch_unknown(error: KafkaError) -> bool:
-    """Whether the broker knows nothing of the leader epoch that it was asked for."""
+    """Whether the broker does not know the leader epoch of the request."""
     return error.code() in VANISHED and _NO_SUCH_EPOCH in error.str()
 
 
 def broker_in(error: KafkaError) -> str:
-    """The broker that does not answer, to stand behind what was done; empty where the error names none, or has a text of its own."""
+    """`, at broker HOST:PORT` for a broker that does not answer, else empty."""
     if error.code() not in _SILENT:
         return ""
     broker = re.match(r"(?:\w+://)?(\S+:\d+)/(?:bootstrap|\d+): ", error.str())
@@ -182,7 +182,7 @@ def error_of(error: KafkaError | KafkaException, what: str) -> CrkafkaError:
         error = error.args[0] if error.args and isinstance(error.args[0], KafkaError) else KafkaError(KafkaError._FAIL)
     code = error.code()
     text = f"Kafka failed {what}: {error.name()} ({error.str()})."
-    if "certificate verify failed" in text:  # as _SSL, or as _TRANSPORT: one and the same refusal, by chance
+    if "certificate verify failed" in text:  # either code, _SSL or _TRANSPORT, by chance
         return NotAllowed(
             text,
             hint="Did the authority in `ssl.ca.location` sign the broker's certificate, and is the broker's name, as "
@@ -196,8 +196,8 @@ def error_of(error: KafkaError | KafkaException, what: str) -> CrkafkaError:
             hint="Is the port the right one? Else `security.protocol` is PLAINTEXT there, or SSL.",
         )
     if _NO_TOKEN in text:
-        return KafkaUnavailable(text, hint="The log says why `sasl.oauthbearer.callback` gave none; it is asked again.")
-    # A fenced static member shows as the general code for "fatal" (docs/clients.md C-R2); only the text tells it from other ends.
+        return KafkaUnavailable(text, hint="The log has the error of `sasl.oauthbearer.callback`; it is called again.")
+    # A fenced static member has the general code for "fatal" (docs/clients.md C-R2); only the text distinguishes it.
     fenced = code == KafkaError._FATAL and "fenced" in text.lower()
     kind = Fenced if fenced else REACTIONS.get(code, KafkaUnavailable)
     result = kind(text, hint=_HINTS[kind])

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.offsets import TP
 from crkafka_core.segments.batch import Batch
+
+_MAGIC = b"CGMDv2:"
 
 
 class Kind(StrEnum):
@@ -21,7 +25,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rebalance:
-    """One rebalance callback. With an eager assignor `assigned` names all that is held now, `revoked` all that was."""
+    """One rebalance callback. With an eager assignor `assigned` has all partitions held now, `revoked` all held before."""
 
     kind: Kind
     partitions: frozenset[TP]
@@ -34,16 +38,29 @@ class Polled:
     """The outcome of one poll."""
 
     batch: Batch | None = None
-    """Records of flowing, held partitions; None if there are none."""
+    """Records of flowing, held partitions, or None."""
     rebalances: tuple[Rebalance, ...] = ()
     """In the order in which the callbacks ran."""
     errors: tuple[CrkafkaError, ...] = ()
-    """Of the group, the client and its connections, by reaction; those that only say "not reachable" come at most every ten seconds."""
+    """Errors of the group, the client and its connections; an unreachable broker at most every ten seconds."""
     ends: Mapping[TP, int] = field(default_factory=dict)
     """Partitions whose end was reached (`_PARTITION_EOF`), with the offset of the end (SPEC V3)."""
     disturbed: bool = False
-    """A callback ran or the call failed, so that records may have been dropped: seek what is still held (SPEC M5)."""
+    """A callback ran or the call failed, so that records may be lost: seek all held partitions (SPEC M5)."""
     dropped: int = 0
-    """Records that this call returned and that were dropped."""
+    """Number of records that the client delivered and this poll dropped."""
     troubles: Mapping[TP, CrkafkaError] = field(default_factory=dict)
-    """Held partitions that give nothing now, and why. The client goes on asking for them."""
+    """Held partitions that give nothing now, and why. The client goes on fetching them."""
+
+
+def generation_of(consumer: Any) -> int:
+    """Kafka's generation of a consumer, or −1 for an unexpected format, which is private (docs/clients.md C-K15, C-R3)."""
+    try:
+        metadata = consumer.consumer_group_metadata()
+        raw = metadata if isinstance(metadata, bytes) else bytes(metadata)
+    except Exception:
+        return -1
+    if not raw.startswith(_MAGIC) or len(raw) < len(_MAGIC) + 4:
+        return -1
+    (generation,) = struct.unpack_from("<i", raw, len(_MAGIC))
+    return int(generation)

@@ -1,4 +1,4 @@
-"""What Kafka knows of a group: state, members, offsets, lag; what a broker cannot tell is named (SPEC U5)."""
+"""Kafka's view of a group: state, members, offsets, lag, and what a broker did not answer (SPEC U5)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _STATES = {
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """A member as the coordinator sees it."""
+    """A member in the coordinator's description."""
 
     member_id: str
     client_id: str
@@ -35,7 +35,7 @@ class GroupMember:
 
 @dataclass(frozen=True, slots=True)
 class PartitionProgress:
-    """How far a group is in one partition; None is unknown."""
+    """A group's offsets in one partition; None is unknown."""
 
     tp: TP
     committed: int | None
@@ -46,7 +46,7 @@ class PartitionProgress:
 
     @property
     def lag(self) -> int | None:
-        """Records up to the last stable offset, at most: offsets are not dense (docs/clients.md C-K5)."""
+        """Upper bound of the records up to the last stable offset: offsets are not dense (docs/clients.md C-K5)."""
         if self.last_stable is None:
             return None
         start = self.committed if self.committed is not None else self.earliest
@@ -55,7 +55,7 @@ class PartitionProgress:
 
 @dataclass(frozen=True, slots=True)
 class GroupReport:
-    """One look at a group."""
+    """Description of a group at one moment."""
 
     group_id: str
     state: str
@@ -65,17 +65,17 @@ class GroupReport:
     members: tuple[GroupMember, ...]
     partitions: tuple[PartitionProgress, ...]
     gaps: tuple[str, ...]
-    """What could not be asked, and why."""
+    """Parts without an answer, and why."""
 
     @property
     def lag(self) -> int | None:
-        """The sum of what is known; None if nothing is."""
+        """Sum of the known lags; None if none is known."""
         known = [p.lag for p in self.partitions if p.lag is not None]
         return sum(known) if known else None
 
 
 def report(admin: Admin, group_id: str, tps: Iterable[TP] = ()) -> GroupReport:
-    """The group now, with these partitions and all that its members hold."""
+    """The group now, with these partitions and all that are assigned to its members."""
     gaps: list[str] = []
     state, coordinator, assignor = "Unknown", "", ""
     members: tuple[GroupMember, ...] = ()

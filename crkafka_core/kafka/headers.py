@@ -1,13 +1,13 @@
 """Record headers as Kafka's Java client reads them, out of librdkafka's own memory.
 
 `Message.headers()` of confluent-kafka raises SystemError at a name that is not UTF-8, and cuts a name at its first NUL
-(docs/clients.md C-K20, C-K22). So the list of headers that each message holds is read before anybody calls `headers()`, which frees it.
-The layout of that memory is private: it is compared with what the public functions say, once per process, and where it differs
-`headers()` is used after all.
+(docs/clients.md C-K20). So the C list of headers in each message is read before a call of `headers()` frees it. The layout of that
+memory is private: once per process it is compared with the public functions' results; if it differs, `headers()` is used.
 """
 
 from __future__ import annotations
 
+import codecs
 import ctypes
 import logging
 from collections.abc import Callable, Sequence
@@ -19,13 +19,12 @@ import confluent_kafka
 import numpy as np
 from confluent_kafka import Message
 
-from crkafka_core.kafka.java_text import java_text
 from crkafka_core.kafka.native.library import librdkafka
 
 _log = logging.getLogger(__name__)
 
 _BASE = 1 << 12
-"""Nothing lies below; an array at address 0 would be a null pointer."""
+"""First address of the array: 0 would be a null pointer, and nothing lies below this."""
 # In a Message: the headers as a Python list, once asked for; librdkafka's list of them.
 _PYTHON_HEADERS, _C_HEADERS = 40, 48
 # In a list of headers: capacity and count, 32 bits each; the elements. In a header: value's size, name's size, value; the name.
@@ -53,7 +52,7 @@ def read_headers(messages: Sequence[Message]) -> Headers:
     if not _layout_is_known():
         return _one_by_one(messages)
     where = np.fromiter(map(id, messages), np.int64, len(messages))
-    if _words(where + _PYTHON_HEADERS).any():  # made in Python, or somebody has asked before
+    if _words(where + _PYTHON_HEADERS).any():  # made in Python, or `headers()` was called before
         return _one_by_one(messages)
     lists = _words(where + _C_HEADERS)
     having = np.flatnonzero(lists)
@@ -79,7 +78,7 @@ def _entries(lists: np.ndarray, counts: np.ndarray) -> tuple[list[bytes], list[b
 
 
 def _one_by_one(messages: Sequence[Message]) -> Headers:
-    """By the client's own method, record by record: one that cannot be read is null, and reported."""
+    """Headers by the client's own method, record by record; unreadable ones are null and reported."""
     counts = np.zeros(len(messages), np.int64)
     names: list[bytes] = []
     values: list[bytes | None] = []
@@ -116,9 +115,9 @@ def _layout_is_known() -> bool:
         if _message_is_known() and _list_is_known():
             return True
     except (OSError, AttributeError) as error:
-        _log.debug("looking at librdkafka: %s", error)
+        _log.debug("checking the layout of librdkafka's headers: %s", error)
     _log.warning(
-        "confluent-kafka %s keeps headers otherwise than it is known: names are cut at a NUL, and a record with one that is no UTF-8 "
+        "confluent-kafka %s stores headers in an unknown layout: names are cut at a NUL, and a record with a name that is not UTF-8 "
         "lands without its headers",
         confluent_kafka.version(),
     )
@@ -131,10 +130,9 @@ def _message_is_known() -> bool:
     if known.__basicsize__ != 120:
         return False
     plain, full = known(topic="t", value=b"v"), known(topic="t", value=b"v", headers=[("n", b"v")])
-    there = [_word(id(full) + at) for at in (16, 24, _PYTHON_HEADERS, _C_HEADERS)]
-    return there == [id(full.topic()), id(full.value()), id(full.headers()), 0] and not _word(
-        id(plain) + _PYTHON_HEADERS
-    )
+    parts = [_word(id(full) + at) for at in (16, 24, _PYTHON_HEADERS, _C_HEADERS)]
+    expected = [id(full.topic()), id(full.value()), id(full.headers()), 0]
+    return parts == expected and not _word(id(plain) + _PYTHON_HEADERS)
 
 
 def _list_is_known() -> bool:
@@ -168,3 +166,20 @@ def _list_is_known() -> bool:
 
 def _word(address: int) -> int:
     return int(ctypes.c_int64.from_address(address).value)
+
+
+def java_text(raw: bytes) -> str:
+    """UTF-8 as Java's `new String(raw, UTF_8)` decodes it: malformed bytes become U+FFFD, one for a surrogate's three."""
+    return raw.decode("utf-8", "crkafka.java")
+
+
+def _java_replacement(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeDecodeError)
+    raw, at = error.object, error.start
+    if raw[at] == 0xED and 0xA0 <= (raw[at + 1] if at + 1 < len(raw) else 0) <= 0xBF:
+        third = raw[at + 2] if at + 2 < len(raw) else 0
+        return "\N{REPLACEMENT CHARACTER}", at + (3 if 0x80 <= third <= 0xBF else 2)
+    return "\N{REPLACEMENT CHARACTER}", error.end
+
+
+codecs.register_error("crkafka.java", _java_replacement)

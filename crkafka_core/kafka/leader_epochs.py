@@ -1,8 +1,8 @@
-"""Finds logs that were cut below what was read of them, and may have grown again (SPEC S4).
+"""Detects logs that were cut below an offset that was read, also if they have grown again (SPEC S4).
 
-An election of a leader that lacks records (`unclean.leader.election.enable`) cuts the log; the ends alone do not show it once others
-have been written. librdkafka compares the leader epoch of an offset with the broker's (OffsetsForLeaderEpoch) when a consumer is
-assigned there, and has no call for it: so a consumer that joins no group is, for a moment (docs/clients.md C-K25).
+An election of a leader that lacks records (`unclean.leader.election.enable`) cuts the log; the end offset does not show it once other
+records have been written. librdkafka compares an offset's leader epoch with the broker's (OffsetsForLeaderEpoch) at an assignment, and
+has no call for it: so a consumer without a group is assigned there for a moment (docs/clients.md C-K25).
 """
 
 from __future__ import annotations
@@ -20,18 +20,17 @@ from crkafka_core.kafka.errors import UNREADABLE, VANISHED, KafkaUnavailable, er
 from crkafka_core.model.offsets import TP
 
 _log = logging.getLogger(__name__)
-_THERE = {KafkaError._PARTITION_EOF, *UNREADABLE}
+_UNCUT = {KafkaError._PARTITION_EOF, *UNREADABLE}
 _CUT_AT = re.compile(r"truncation detected at offset \d+ .*broker end offset is (\d+)")
-"""librdkafka gives the end of the older leader's log in this text only."""
+"""librdkafka's text is the only source of the end of the older leader's log."""
 
 
 def compare(
     properties: Mapping[str, str], offsets: Mapping[TP, tuple[int, int]], *, group_id: str, patience: float
 ) -> dict[TP, int | None]:
-    """Of these (next offset, leader epoch of the record before it) where the log was cut below; None: it was not.
+    """Where the log was cut below each of `offsets` (next offset, leader epoch of the record before it); None if it was not.
 
-    `properties` connect to Kafka; the group is one that this user may read, and is not joined. A partition that does not answer in time
-    is left out, so that only that one need be asked for again.
+    `properties` connect to Kafka; this user may read the group, which is not joined. A partition without an answer in time is left out.
     """
     name = f"crkafka-epochs-{uuid.uuid4().hex[:12]}"
     settings = {
@@ -58,14 +57,14 @@ def compare(
 
 
 def _answers(consumer: Consumer, offsets: Mapping[TP, tuple[int, int]], until: float) -> dict[TP, int | None]:
-    """A record, readable or not, or the partition's end means that the log goes on there; it is asked for no more, so that others come."""
+    """A record, readable or not, or the partition's end shows an uncut log; then the partition is paused to let others answer."""
     cut_at: dict[TP, int | None] = {}
     while len(cut_at) < len(offsets) and time.monotonic() <= until:
         for message in consumer.consume(500, 0.02):
             tp, error = TP(message.topic() or "", message.partition() or 0), message.error()
             if tp in cut_at:
                 continue
-            if error is None or error.code() in _THERE:
+            if error is None or error.code() in _UNCUT:
                 cut_at[tp] = None
                 consumer.pause([TopicPartition(tp.topic, tp.partition)])
             elif error.code() in VANISHED:

@@ -12,13 +12,12 @@ import time
 
 EVERY = 10.0
 _SLOW = ("REQTMOUT", "SESSTMOUT")
-"""A request timed out, some on purpose: its caller reports that, or asks again. Or a session did: we report that Kafka does not answer, and
-the reset that follows. Neither is news for a person."""
+"""Timeouts of a request or a session. Our own lines report both, as the caller's error or as "Kafka does not answer": these are INFO."""
 _AWAY = re.compile(
     r"FAIL .*: (Connect to \S+ failed: |Connection setup timed out|Disconnected( \(|$)|\d+ request\(s\) timed out: disconnect)"
 )
-"""A connection that was refused, cut or not answered. Each comes as an error too, which names the broker: a member logs it, and a call
-of ours fails with it. librdkafka's lines about names, TLS and logins say more than ours, and stay."""
+"""A connection that was refused, cut or not answered: also reported as an error with the broker's name, so these lines are DEBUG.
+Lines about host names, TLS and logins have more detail than our errors and keep their level."""
 _NUMBERS = re.compile(r"\d+")
 _BROKER = re.compile(r", at broker \S+(?=\))")
 """The same outage is reported with the broker's name, and again without it."""
@@ -43,8 +42,8 @@ class Throttle(logging.Filter):
         return True
 
 
-def _as_it_matters(record: logging.LogRecord) -> bool:
-    """Give a line the level that it deserves, and say whether that level is shown."""
+def _set_level(record: logging.LogRecord) -> bool:
+    """Lower the level of lines that repeat ours; whether the new level is shown."""
     line = record.getMessage()
     level = logging.INFO if line.startswith(_SLOW) else logging.DEBUG if _AWAY.match(line) else record.levelno
     record.levelno, record.levelname = level, logging.getLevelName(level)
@@ -52,5 +51,5 @@ def _as_it_matters(record: logging.LogRecord) -> bool:
 
 
 client_log = logging.getLogger("crkafka_core.kafka.client")
-client_log.addFilter(_as_it_matters)
+client_log.addFilter(_set_level)
 client_log.addFilter(Throttle())

@@ -1,22 +1,60 @@
-"""Records as Python objects of the Kafka client: the way that needs nothing else."""
+"""What one look for records gives, and the records as Python objects of the Kafka client, which needs no native library."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
-from confluent_kafka import Message
+from confluent_kafka import KafkaError, Message
 
 from crkafka_core.kafka.convert import split_errors, timestamps, to_batch
-from crkafka_core.kafka.taken import Failure, Taken
 from crkafka_core.model.offsets import TP
+from crkafka_core.segments.batch import Batch
 
 POLL_BYTES = 8 << 20
-"""Bytes of keys and values that one call is to return, about."""
+"""Bytes of keys and values that one call should return, about."""
 _MOST_RECORDS = 5_000
 """More objects at once leave the processor's cache, and are slower."""
 TOO_MANY_BYTES = 64 << 20
-"""Bytes of keys and values that are made into a batch. librdkafka holds them already: one that expands a thousandfold costs them twice."""
+"""Largest batch, in bytes of keys and values. librdkafka holds a second copy of them while it is made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An error in the place of a record; the end of a partition is one too."""
+
+    tp: TP
+    offset: int
+    error: KafkaError
+    before: int = 0
+    """Number of records before it in the same look."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Records and failures of one look."""
+
+    batch: Batch | None = None
+    failures: tuple[Failure, ...] = ()
+    lost: bool = False
+    """The records were too large for one batch and were dropped: after a seek they come in smaller batches."""
+
+
+class Records(Protocol):
+    """The records of one consumer; belongs to the consumer's thread."""
+
+    def hold(self, tps: Iterable[TP]) -> None:
+        """Called right after an assignment, with exactly the assigned partitions."""
+
+    def serve(self) -> Taken:
+        """Run the callbacks that are due. Records seldom come with them."""
+
+    def take(self, most: int, timeout: float) -> Taken:
+        """Up to `most` records, within `timeout` seconds."""
+
+    def close(self) -> None:
+        """Called before the consumer is closed."""
 
 
 class MessageRecords:
@@ -25,7 +63,7 @@ class MessageRecords:
     def __init__(self, consumer: Any) -> None:
         self._consumer = consumer
         self._most = 250
-        """How many records one call may ask for, by the bytes that the last ones had: they can be as large as they like (SPEC X9)."""
+        """Records that one call may ask for, by the size of the last ones (SPEC X9)."""
 
     def hold(self, tps: Iterable[TP]) -> None:
         pass

@@ -18,7 +18,7 @@ DEFAULTS: dict[str, str] = {
     "reconnect.backoff.max.ms": "2000",
     "allow.auto.create.topics": "false",
     "topic.metadata.refresh.interval.ms": "1000",
-    "check.crcs": "true",  # else a record that is damaged on the broker's disk is left out without a word: docs/clients.md C-K24
+    "check.crcs": "true",  # else a record that is damaged on the broker's disk is skipped silently: docs/clients.md C-K24
     # A member stays below 300 MB with an unbounded backlog (docs/speed.md, row 7).
     "queued.max.messages.kbytes": "32768",
     "queued.min.messages": "50000",
@@ -30,18 +30,18 @@ FORCED: dict[str, str] = {
     "enable.auto.commit": "false",  # offsets are committed by drain, together with a checkpoint
     "enable.auto.offset.store": "false",  # offsets are kept by the offset manager
     "enable.partition.eof": "true",  # the only sign that nothing but control records is left: SPEC V3
-    "auto.offset.reset": "error",  # a vanished offset must be seen, not jumped over; `start:` says where to begin
+    "auto.offset.reset": "error",  # a vanished offset must be reported, not skipped; `start:` sets where to begin
     "group.protocol": "classic",  # a consistent region resets as a whole
 }
 
 INTERNAL = "__"
-"""What the names of internal topics begin with, such as `__consumer_offsets`: a pattern finds none of them (docs/clients.md C-K30)."""
+"""Prefix of internal topics, such as `__consumer_offsets`, which no pattern subscribes to (docs/clients.md C-K30)."""
 REFRESH = "topic.metadata.refresh.interval.ms"
 RECEIVE = "receive.message.max.bytes"
 RECEIVED_BYTES = 100_000_000
-"""librdkafka's own `receive.message.max.bytes`: a larger answer of a broker ends the connection, again and again."""
+"""librdkafka's default of `receive.message.max.bytes`: each larger response closes the connection."""
 RECEIVED_BESIDE = 512
-"""Bytes of an answer beside a message, as librdkafka reckons."""
+"""Bytes that librdkafka adds to a message for the rest of a response."""
 
 _CONNECTION = (
     *("bootstrap.", "security.", "sasl.", "ssl.", "socket.", "broker.", "client.", "connections.", "https."),
@@ -60,7 +60,7 @@ def client_properties(
 ) -> dict[str, str]:
     """Properties of one member's consumer. `kafka` holds resolved values: they must not be logged.
 
-    `single_topic`: the subscription names exactly one topic (SPEC R1). `pattern`: it is a pattern, which finds no internal topics.
+    `single_topic`: the subscription names exactly one topic (SPEC R1). `pattern`: it is a pattern; internal topics are excluded.
     """
     given = {name: _text(value) for name, value in kafka.items()}
     properties = {**DEFAULTS, **_timeouts(given, limits), **given, **FORCED}
@@ -76,9 +76,9 @@ def client_properties(
 
 
 def admin_properties(kafka: Mapping[str, str], *, client_id: str) -> dict[str, str]:
-    """Properties of a client that only asks: connection and security of the user, nothing of the group."""
+    """Properties of a client for queries: the user's connection and security, nothing of the group."""
     given = {name: _text(value) for name, value in kafka.items()}
-    if not given.get("bootstrap.servers", "").strip():  # a reader's own options have passed no configuration
+    if not given.get("bootstrap.servers", "").strip():  # options of a reader come without a validated configuration
         raise ConfigError("kafka: `bootstrap.servers` is missing.", hint="Say where Kafka is by `bootstrap.servers`.")
     kept = {name: value for name, value in given.items() if name.startswith(_CONNECTION)}
     return {"reconnect.backoff.max.ms": "2000", "socket.keepalive.enable": "true", **kept, "client.id": client_id}
@@ -87,7 +87,7 @@ def admin_properties(kafka: Mapping[str, str], *, client_id: str) -> dict[str, s
 def reader_properties(kafka: Mapping[str, str], *, client_id: str) -> dict[str, str]:
     """Properties of a consumer that reads given ranges by `assign`, with no effect on a group (SPEC K3).
 
-    It names the region's group, which this user has the right to read, and joins none.
+    It names the region's group, which this user may read, and does not join it.
     """
     connection = admin_properties(kafka, client_id=client_id)
     given = {name: _text(value) for name, value in kafka.items()}

@@ -1,7 +1,7 @@
 """Reads exact offset ranges by `assign`, with no group and no effect on one (SPEC K3).
 
-A range ends when a record at or past its end comes, the position is there, or the log ends (SPEC V3): the last offsets of a
-range may be control records, which never come (docs/clients.md C-R6).
+A range ends with a record or the position at or past its end, or with the log (SPEC V3): the last offsets of a range may be control
+records, which a client never delivers (docs/clients.md C-R6).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from crkafka_core.kafka import clients
 from crkafka_core.kafka.errors import UNREADABLE, VANISHED, RecordUnreadable, error_of
-from crkafka_core.kafka.native.choice import records_of
+from crkafka_core.kafka.native.records import records_of
 from crkafka_core.kafka.properties import reader_properties
 from crkafka_core.model.errors import DataLoss, ServiceUnavailable
 from crkafka_core.model.offsets import TP
@@ -23,11 +23,11 @@ from crkafka_core.segments.batch import Batch
 _ROWS = 20_000
 _POLL = 0.05
 _PATIENCE = 60.0
-"""Seconds without anything new, after which a broker is called away."""
+"""Seconds without progress after which a broker counts as unavailable."""
 
 
 class RangeReader:
-    """One consumer for one range after the other; belongs to one thread (docs/clients.md C-K1)."""
+    """One consumer that reads ranges one after another; belongs to one thread (docs/clients.md C-K1)."""
 
     def __init__(self, kafka: Mapping[str, str]) -> None:
         name = f"crkafka-read-{uuid.uuid4().hex[:12]}"
@@ -35,7 +35,7 @@ class RangeReader:
         self._records = records_of(self._consumer)
         self._trouble: KafkaError | None = None
         self._unreadable: KafkaError | None = None
-        """What the client cannot read, and behind which nothing counts; it may lie behind the range (SPEC X9)."""
+        """The first unreadable record, behind which records are ignored; it may be past the range (SPEC X9)."""
 
     def __enter__(self) -> RangeReader:
         return self
@@ -73,7 +73,7 @@ class RangeReader:
             self._consumer.unassign()
 
     def _poll(self, tp: TP, start: int, stop: int, position: int) -> tuple[Batch | None, int]:
-        """Records, and the offset at which the log was seen to end, or −1."""
+        """Records, and the end of the log if it was reached, else −1."""
         try:
             served = self._records.serve()
             taken = served if served.batch is not None else self._records.take(_ROWS, _POLL)
@@ -94,7 +94,7 @@ class RangeReader:
             elif code in VANISHED:
                 raise DataLoss(
                     f"Kafka no longer holds offset {failure.offset} of {tp}, of the range [{start}, {stop}).",
-                    hint="Retention or a truncation removed it; later checkpoints may still be there.",
+                    hint="Retention or a truncation removed it; later checkpoints may still be readable.",
                 )
             else:
                 typed = error_of(failure.error, f"reading {tp}")
@@ -104,7 +104,7 @@ class RangeReader:
         return batch, end
 
     def _position(self, tp: TP) -> int:
-        """Where librdkafka stands, control records counted; −1 when it cannot say (docs/clients.md C-K5)."""
+        """librdkafka's position, control records included; −1 if it has none (docs/clients.md C-K5)."""
         return max((p.offset for p in self._consumer.position([TopicPartition(tp.topic, tp.partition)])), default=-1)
 
     def _silent(self, tp: TP, position: int, stop: int, end: int) -> Exception:
@@ -115,12 +115,12 @@ class RangeReader:
                 f"{tp} ends at offset {end}; the range that was landed goes to {stop}.", hint="Was the topic made anew?"
             )
         return ServiceUnavailable(
-            f"Nothing came of {tp} at offset {position} for {_PATIENCE:.0f} s.", hint="Is its leader up?"
+            f"No records of {tp} at offset {position} for {_PATIENCE:.0f} s.", hint="Is its leader up?"
         )
 
 
 def _below(batch: Batch, stop: int) -> Batch:
-    """Without the records at or past the end of the range; a batch here is of one partition."""
+    """The batch, of one partition, without records at or past the end of the range."""
     rows = 0
     for run in batch.runs:
         if run.next > stop:

@@ -1,4 +1,4 @@
-"""Waking librdkafka's broker threads after a resume (docs/clients.md C-K18: without it the first record takes a second)."""
+"""Wakes librdkafka's broker threads after a resume: else the first record takes a second (docs/clients.md C-K18)."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from confluent_kafka import KafkaException, TopicPartition
 from crkafka_core.model.offsets import TP
 
 _PATIENCE = 0.5
-"""If a broker does not answer a small request in so long, it cannot be woken early."""
+"""Seconds for one small request; a broker that is slower is not woken."""
 _FRESH = 30.0
-"""How long a known leader is believed: a wrong one costs a second of delay, nothing else."""
+"""Seconds for which known leaders are used; a wrong one only delays the first record by a second."""
 
 
 class Waker:
-    """Asks each broker that leads a resumed partition for something small; belongs to the consumer's thread."""
+    """Sends a small request to each leader of a resumed partition; belongs to the consumer's thread."""
 
     def __init__(self, consumer: Any) -> None:
         self._consumer = consumer
         self._leaders: dict[str, tuple[float, dict[int, int]]] = {}
 
     def wake(self, tps: Iterable[TP]) -> None:
-        """Never raises: the records come in any case, only later."""
+        """Wake the leaders of `tps`. Never raises: without it the records only come later."""
         by_leader: dict[int, TP] = {}
         try:
             for tp in tps:
@@ -35,7 +35,7 @@ class Waker:
             return
 
     def forget(self) -> None:
-        """Leaders may have moved."""
+        """Drop the known leaders, since they may have moved."""
         self._leaders.clear()
 
     def _leader(self, tp: TP) -> int:

@@ -10,9 +10,8 @@ from typing import Protocol
 from crkafka_core.config import RegionConfig
 from crkafka_core.kafka.admin import KafkaAdmin
 from crkafka_core.kafka.consumer import GroupConsumer
-from crkafka_core.kafka.depart import depart
 from crkafka_core.kafka.edge import Admin, Consumer
-from crkafka_core.kafka.nudge import nudge
+from crkafka_core.kafka.short_joins import depart, nudge
 from crkafka_core.loop import THREADS, Runtime
 from crkafka_core.member import memory
 from crkafka_core.segments.storage import Storage

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from crkafka_core.kafka.commit_chunks import chunks
+from crkafka_core.kafka.commits import chunks
 from crkafka_core.kafka.consumer import GroupConsumer
 from crkafka_core.kafka.errors import Fenced, GroupRebalanced, KafkaUnavailable, NotAllowed, OffsetGone
-from crkafka_core.kafka.taken import Failure, Taken
+from crkafka_core.kafka.messages import Failure, Taken
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.offsets import TP
 

@@ -19,11 +19,10 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from crkafka_core.dev.kafka import KafkaCluster
 from crkafka_core.kafka import native
-from crkafka_core.kafka.messages import MessageRecords
+from crkafka_core.kafka.messages import Failure, MessageRecords, Records
 from crkafka_core.kafka.native import library
 from crkafka_core.kafka.native.library import load
 from crkafka_core.kafka.native.records import NativeRecords
-from crkafka_core.kafka.taken import Failure, Records
 from crkafka_core.model.offsets import TP
 from crkafka_core.segments.batch import SCHEMA, Batch
 

@@ -21,9 +21,8 @@ from crkafka_core.dev.jars import KAFKA
 from crkafka_core.dev.kafka import KafkaCluster
 from crkafka_core.kafka import headers
 from crkafka_core.kafka.errors import RecordUnreadable
-from crkafka_core.kafka.messages import taken
+from crkafka_core.kafka.messages import Taken, taken
 from crkafka_core.kafka.range_reader import RangeReader
-from crkafka_core.kafka.taken import Taken
 from crkafka_core.model.offsets import TP
 from crkafka_core.segments.batch import Unreadable
 from tests.kafka.conftest import BOTH_WAYS, MakeProbe, Probe

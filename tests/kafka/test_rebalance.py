@@ -15,14 +15,13 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from crkafka_core.dev.kafka import KafkaCluster
 from crkafka_core.kafka import consumer
 from crkafka_core.kafka.admin import Committed, KafkaAdmin
-from crkafka_core.kafka.commit_deadline import CommitDeadline
+from crkafka_core.kafka.commits import CommitDeadline
 from crkafka_core.kafka.errors import Fenced, GroupRebalanced, KafkaUnavailable, NotAllowed, PolledTooLate
-from crkafka_core.kafka.events import Polled
-from crkafka_core.kafka.generation import generation_of
+from crkafka_core.kafka.events import Polled, generation_of
 from crkafka_core.kafka.group import report
 from crkafka_core.kafka.native.library import handle, librdkafka
-from crkafka_core.kafka.nudge import nudge
 from crkafka_core.kafka.properties import client_properties
+from crkafka_core.kafka.short_joins import nudge
 from crkafka_core.model.offsets import TP
 from crkafka_core.testing.generator import Generator
 from crkafka_core.testing.mock_broker import CLIENT_SETTINGS, Api, MockBroker

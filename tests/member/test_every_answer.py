@@ -24,7 +24,7 @@ from crkafka_core.kafka.errors import (
     PolledTooLate,
 )
 from crkafka_core.kafka.events import Kind
-from crkafka_core.kafka.taken import Failure, Taken
+from crkafka_core.kafka.messages import Failure, Taken
 from crkafka_core.loop import Threads
 from crkafka_core.member.event_loop import EventLoop
 from crkafka_core.member.message_queue import MessageQueue

@@ -1,7 +1,7 @@
-"""Finds librdkafka inside the Kafka client's package, and our few functions over it; None, with the reason, where one is missing.
+"""Loads librdkafka from the Kafka client's package, and our few functions over it (`edge.c`).
 
-librdkafka's C interface is public and stable. One thing is not: where a `Consumer` keeps its handle. So only versions of the
-client that were tried are allowed (docs/clients.md C-K19); with any other, records come through Python objects, as without a compiler.
+librdkafka's C interface is public and stable, but the place of its handle in a `Consumer` is private: only versions of the client that
+were tried are allowed (docs/clients.md C-K19). With any other, or without a compiler, records are read as Python objects.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import logging
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -20,23 +20,24 @@ from pathlib import Path
 from typing import Any
 
 import confluent_kafka
-from confluent_kafka import cimpl
+from confluent_kafka import Consumer, KafkaError, cimpl
 
 _log = logging.getLogger(__name__)
 
 TRIED = {"2.16.0": "2.16.0", "2.16.1": "2.16.0"}
-"""Versions of confluent-kafka whose `Consumer` was seen to keep its handle where `handle` looks for it, and the librdkafka of each: a
-client that was built here may call another one, whose records may lie otherwise."""
+"""Tried versions of confluent-kafka, and the librdkafka of each: a client that was built here may use another one, with another layout
+of records."""
 SWITCH = "CRKAFKA_NATIVE"
 """Environment: `0` reads through Python objects even where the native edge could run."""
 _LAYOUT = 3
 """`edge_layout` of edge.c."""
+_Callback = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
 _HANDLE_AT = object.__basicsize__
-"""A `Consumer` is Python's object header, and then librdkafka's handle."""
+"""Address of librdkafka's handle in a `Consumer`: right after Python's object header."""
 
 
 class Functions(ctypes.Structure):
-    """librdkafka's functions, as `edge.c` takes them."""
+    """librdkafka's functions, in the order of `edge.c`."""
 
     _fields_ = [
         (name, ctypes.c_void_p)
@@ -66,7 +67,7 @@ class Library:
 
 @cache
 def load() -> Library | None:
-    """Both libraries, or None; the reason is logged once, at INFO."""
+    """Both libraries, or None, with the reason logged once at INFO."""
     try:
         return _load()
     except (OSError, AttributeError, LookupError) as error:
@@ -75,13 +76,39 @@ def load() -> Library | None:
 
 
 def librdkafka() -> ctypes.CDLL:
-    """The one that the client itself calls, found through the client: another one in this process would not know its handles."""
+    """The librdkafka of the client: another one in this process would not know its handles."""
     return ctypes.CDLL(cimpl.__file__)
 
 
 def handle(consumer: Any) -> int:
-    """librdkafka's own pointer of a `Consumer` (private: only for the versions in TRIED)."""
+    """librdkafka's pointer in a `Consumer` (private: only for the versions in TRIED)."""
     return int(ctypes.c_void_p.from_address(id(consumer) + _HANDLE_AT).value or 0)
+
+
+def report_errors(consumer: Consumer, on_error: Callable[[KafkaError], None]) -> Any:
+    """Call `on_error` with the consumer's errors, whichever call serves its queues. Keep the result as long as the consumer.
+
+    The queue of a partition has errors too, such as a deleted topic, which librdkafka reports by its callback inside the call that takes
+    records. The callback of confluent-kafka may run inside a call of confluent-kafka only, and ends the process in any other.
+    """
+    library = load()
+    if library is None:
+        return None
+    kafka = library.kafka
+
+    def callback(client: int, code: int, reason: bytes | None, _: int) -> None:
+        fatal = code == KafkaError._FATAL
+        if fatal:
+            text = ctypes.create_string_buffer(512)
+            code = kafka.rd_kafka_fatal_error(ctypes.c_void_p(client), text, ctypes.c_size_t(512))
+            reason = text.value
+        on_error(KafkaError(code, (reason or b"").decode(errors="replace"), fatal=fatal))
+
+    made = _Callback(callback)
+    kafka.rd_kafka_conf.restype = ctypes.c_void_p
+    settings = kafka.rd_kafka_conf(ctypes.c_void_p(handle(consumer)))
+    kafka.rd_kafka_conf_set_error_cb(ctypes.c_void_p(settings), made)
+    return made
 
 
 def _load() -> Library:
@@ -118,22 +145,22 @@ def _load() -> Library:
 
 
 def _refuse_stale(edge: Any) -> None:
-    """A library that was built from another source takes other arguments, and would write anywhere."""
+    """Refuse a library built from another version of `edge.c`: its arguments differ, and it would write to wrong addresses."""
     try:
         layout = ctypes.c_int.in_dll(edge, "edge_layout").value
     except ValueError:
         layout = 1
     if layout != _LAYOUT:
-        raise LookupError("the native edge was built from another version of its source; install crkafka anew")
+        raise LookupError("the native edge was built from another version of its source; install crkafka again")
 
 
 @contextmanager
 def _edge() -> Iterator[Path]:
-    """Our library as a file; where the code came as a zip, as on Spark's executors, it is unpacked for a moment."""
+    """Our library as a file, unpacked for a moment if the code is in a zip, as on Spark's executors."""
     here = resources.files(__package__)
     built = next((f for f in here.iterdir() if f.name.startswith("_edge.") and f.name.endswith(".so")), None)
     if built is None:
-        raise LookupError("the native edge is not built (no compiler was there when crkafka was installed)")
+        raise LookupError("the native edge is not built (there was no compiler when crkafka was installed)")
     if isinstance(built, Path):
         yield built
         return

@@ -1,11 +1,11 @@
 """Records from librdkafka's queues into Arrow columns, without a Python object for each (docs/clients.md C-K19).
 
-The queues of the partitions that are held are forwarded to one of ours: taking natively from the consumer's own queue would
-run the client's callbacks without Python. `serve` runs those; so callbacks and records never share a call.
+The queues of held partitions are forwarded to a queue of ours: native calls on the consumer's own queue would run the client's
+callbacks without Python. `serve` runs the callbacks, so that they never run in a call that returns records.
 
-Forwarding is done after the assignment: an `unassign` that librdkafka has not carried out yet would undo it. What comes before
-it is done lies in the consumer's own queue, and is handed out first. What lies in a queue of a partition that was revoked,
-paused or sought since is outdated by librdkafka's own version numbers, and dropped by it when it is taken.
+Queues are forwarded after the assignment: an `unassign` still pending in librdkafka would undo it. Records that came before are in the
+consumer's own queue, and are returned first. Records of a partition that was revoked, paused or sought since are outdated by
+librdkafka's version numbers; it drops them when they are taken.
 """
 
 from __future__ import annotations
@@ -20,21 +20,26 @@ import pyarrow as pa
 from confluent_kafka import KafkaError, Message
 
 from crkafka_core.kafka import convert
-from crkafka_core.kafka.java_text import java_text
-from crkafka_core.kafka.messages import TOO_MANY_BYTES, taken
-from crkafka_core.kafka.native.library import Library, handle
-from crkafka_core.kafka.taken import Failure, Taken
+from crkafka_core.kafka.headers import java_text
+from crkafka_core.kafka.messages import TOO_MANY_BYTES, Failure, MessageRecords, Records, Taken, taken
+from crkafka_core.kafka.native.library import Library, handle, load
 from crkafka_core.model.offsets import TP
 from crkafka_core.segments.batch import HEADERS, SCHEMA, Batch, Run
 
 MOST_BYTES = 8 * 1024 * 1024
-"""A batch is full at so many bytes of keys, values and headers, whatever the number of its records."""
+"""Bytes of keys, values and headers at which a batch is full."""
 _AT_ONCE = 64
-"""Records that librdkafka is asked for at once, so that large ones after small ones pass the bound by so many at most."""
+"""Records per call of librdkafka: the most by which large records after small ones exceed `MOST_BYTES`."""
 _LAST_END = 2**31 - 1
-"""The columns' ends are 32 bits."""
+"""Largest 32-bit end in a column."""
 _TOPIC_BYTES = _ERROR_BYTES = 256
-_BAD_HEADERS = "the client can make nothing of its headers"
+_BAD_HEADERS = "the client cannot decode its headers"
+
+
+def records_of(consumer: Any) -> Records:
+    """The consumer's records: natively if the library loads, else as Python objects. Both give the same rows."""
+    library = load()
+    return MessageRecords(consumer) if library is None else NativeRecords(consumer, library)
 
 
 class _Sizes(ctypes.Structure):
@@ -70,7 +75,7 @@ class _Columns(ctypes.Structure):
 
 
 class NativeRecords:
-    """See the module."""
+    """Records by forwarded queues, as the module describes."""
 
     def __init__(self, consumer: Any, library: Library) -> None:
         self._consumer, self._library = consumer, library
@@ -90,7 +95,7 @@ class NativeRecords:
         messages: list[Message] = []
         while (message := self._consumer.poll(0)) is not None:
             if message.error() is None and not messages:
-                self.hold(self._held)  # from here on records go to our queue: these come before them
+                self.hold(self._held)  # later records go to our queue
             messages.append(message)
         return taken(messages)
 
@@ -99,7 +104,7 @@ class NativeRecords:
             self._pointers = (ctypes.c_void_p * most)()
         try:
             return self._take(most, round(timeout * 1000))
-        except BaseException:  # a signal's, too: librdkafka waits for ever for a message that is not freed
+        except BaseException:  # also after a signal: librdkafka waits for ever for a message that is not freed
             self._library.edge.drop(ctypes.byref(self._library.functions), self._pointers, len(self._pointers))
             raise
 
@@ -110,7 +115,7 @@ class NativeRecords:
         )
         if count <= 0:
             return Taken()
-        # One at a time, a batch is full before its last record, which may be as large as it likes.
+        # With one record per call only the last record of a batch exceeds MOST_BYTES, by any size.
         if sizes.records > 1 and sizes.bytes > (TOO_MANY_BYTES if self._at_once > 1 else _LAST_END):
             edge.drop(functions, self._pointers, count)
             self._at_once = 1
@@ -121,7 +126,7 @@ class NativeRecords:
         return buffers.taken()
 
     def close(self) -> None:
-        """Partitions go to the consumer's queue again: librdkafka purges ours while the client still lives."""
+        """Return the partitions to the consumer's queue, and end ours while the client still lives."""
         if self._queue is None:
             return
         for tp in self._held:
@@ -184,7 +189,7 @@ class _Buffers:
         self._arrays[name] = np.zeros((count + 7) // 8, np.uint8)
 
     def taken(self) -> Taken:
-        """What was filled."""
+        """The batch and failures of the filled buffers."""
         names = [
             self._topics[i * _TOPIC_BYTES : (i + 1) * _TOPIC_BYTES].tobytes().rstrip(b"\0").decode()
             for i in range(self.columns.topic_count)
@@ -218,8 +223,8 @@ class _Buffers:
             self._headers(rows),
         ]
         bad = dict.fromkeys(arrays["bad_headers"].tolist(), _BAD_HEADERS) if sizes.bad_headers else {}
-        told = convert.unreadable(bad | beyond, runs, arrays["offset"])
-        return Batch(pa.RecordBatch.from_arrays(columns, schema=SCHEMA), runs, told)
+        failed = convert.unreadable(bad | beyond, runs, arrays["offset"])
+        return Batch(pa.RecordBatch.from_arrays(columns, schema=SCHEMA), runs, failed)
 
     def _binary(self, kind: pa.DataType, count: int, name: str, nulls: int) -> pa.Array:
         if nulls == count:
@@ -244,7 +249,7 @@ class _Buffers:
         return pa.Array.from_buffers(HEADERS, rows, [validity, ends], rows - sizes.with_headers, children=[entries])
 
     def _mended_names(self) -> pa.Array:
-        """Some names are not UTF-8: as Kafka's Java client reads them, with a replacement for what is wrong."""
+        """Header names of which some are not UTF-8, decoded as by Kafka's Java client."""
         ends, whole = self._arrays["name_ends"].tolist(), self._arrays["names"].tobytes()
         mended = [java_text(whole[a:b]) for a, b in pairwise(ends)]
         return pa.array(mended, pa.string(), from_pandas=False)

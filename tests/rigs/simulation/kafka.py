@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from crkafka_core.kafka.admin import Committed, Isolation, TopicInfo
-from crkafka_core.kafka.commit_chunks import chunks
+from crkafka_core.kafka.commits import chunks
 from crkafka_core.kafka.errors import Fenced, GroupRebalanced, KafkaUnavailable, OffsetGone, RecordUnreadable
 from crkafka_core.kafka.events import Kind, Polled, Rebalance
 from crkafka_core.model.errors import CrkafkaError
