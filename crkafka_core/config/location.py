@@ -1,10 +1,14 @@
-"""Paths and URLs: a relative path means the configuration file's project, and is made absolute when loaded."""
+"""Locations: the kinds of store with their schemes, paths of a project, URLs of a control plane.
+
+A new object store is one line in `STORES` and one module that opens it (`segments/storage.py`).
+"""
 
 from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -17,8 +21,59 @@ _IN_CATALOG = re.compile(r"[\w-]+(\.[\w-]+){2,}")
 _SQLITE = re.compile(r"(?P<scheme>sqlite(?:\+\w+)?)://(?P<rest>.*)", re.DOTALL)
 
 
+@dataclass(frozen=True, slots=True)
+class Store:
+    """A kind of store for segments and tables. The first of its schemes is Arrow's and delta-rs's name for it."""
+
+    schemes: tuple[str, ...]
+    hadoop: str = ""
+    """Scheme of Hadoop's file systems, and so of Spark, if it is not the same."""
+    local: bool = False
+    """On a disk of the machine that opens it."""
+    folders: bool = True
+    """False for a store of objects: Spark needs jars and credentials to open it, and a folder there would be an empty object."""
+    puts_new: bool = False
+    """A file can be written only if its name is new: tables can be committed without Spark."""
+    configurable: bool = True
+    """A region's storage may be there."""
+
+
+FOLDER = Store(("file", ""), local=True, puts_new=True)
+S3 = Store(("s3", "s3a"), hadoop="s3a", folders=False, puts_new=True)
+HDFS = Store(("hdfs",))
+STORES = (FOLDER, S3, HDFS, Store(("viewfs",)), Store(("gs", "gcs"), folders=False, configurable=False))
+_BY_SCHEME = {scheme: store for store in STORES for scheme in store.schemes}
+_UNKNOWN = Store((), configurable=False)
+
+
+def scheme_of(path: str) -> str:
+    """Scheme of a URL in lower case; empty for a path."""
+    match = _SCHEME.match(path)
+    return match[0][:-1].lower() if match is not None else ""
+
+
+def store_of(path: str) -> Store:
+    """The kind of store of a path or URL."""
+    return _BY_SCHEME.get(scheme_of(path), _UNKNOWN)
+
+
+def arrow_url(path: str) -> str:
+    """A path or URL with the scheme that Arrow and delta-rs have for its store."""
+    return _renamed(path, store_of(path).schemes[:1])
+
+
+def hadoop_url(path: str) -> str:
+    """A path or URL with the scheme that Hadoop's file systems, and so Spark, have for its store."""
+    return _renamed(path, (store_of(path).hadoop,))
+
+
+def _renamed(path: str, schemes: tuple[str, ...]) -> str:
+    scheme = scheme_of(path)
+    return f"{schemes[0]}{path[len(scheme) :]}" if scheme and schemes and schemes[0] else path
+
+
 def project_of(file: Path) -> Path:
-    """The folder that relative paths mean: the nearest one upward with a project's mark, else the file's own."""
+    """The folder of relative paths: the nearest parent with a mark of a project, else the file's own."""
     folder = file.resolve().parent
     for candidate in (folder, *folder.parents):
         if any((candidate / mark).exists() for mark in _MARKS):
@@ -27,7 +82,7 @@ def project_of(file: Path) -> Path:
 
 
 def absolute(path: str, base: Path) -> str:
-    """A path made absolute; a URL or a text that begins with a reference is left as it is."""
+    """A path made absolute; a URL, or a text that begins with a reference, is unchanged."""
     if "\0" in path:
         raise ValueError("has a NUL character, which no path has")
     if _SCHEME.match(path) or path.startswith("${"):
@@ -35,50 +90,49 @@ def absolute(path: str, base: Path) -> str:
     return str(base / expanded(path))
 
 
-def check_scheme(path: str, known: Sequence[str]) -> None:
-    """ValueError for a URL of another kind: its client would ask the network for minutes, or say what only it understands."""
-    match = _SCHEME.match(path)
-    if match is not None and match[0][:-1].lower() not in known:
-        raise ValueError(f"must be a folder, s3://bucket/prefix or hdfs://…; {match[0]} is not supported")
-    if match is not None and match[0].lower() in ("s3:", "s3a:") and not urlsplit(path).netloc:
+def check_store(path: str) -> None:
+    """ValueError for the URL of an unknown store: its client might try the network for minutes, and fail with a text of its own."""
+    store = store_of(path)
+    if not store.configurable:
+        raise ValueError(f"must be a folder, s3://bucket/prefix or hdfs://…; {scheme_of(path)}: is not supported")
+    if store is S3 and not urlsplit(path).netloc:
         raise ValueError(f"must be s3://bucket/prefix, not {path!r}")
 
 
 def overlap(one: str, other: str) -> bool:
-    """Whether two places are one, or one is within the other. What a reference hides is not known."""
+    """Whether two paths are equal, or one is inside the other; False if one has a reference, whose value is unknown here."""
     first, second = _parts(one), _parts(other)
     shared = min(len(first), len(second))
     return not (has_reference(one) or has_reference(other)) and first[:shared] == second[:shared]
 
 
 def _parts(path: str) -> list[str]:
-    scheme = _SCHEME.match(path)
-    if scheme is None:
-        return ["", *posixpath.normpath(path).split("/")[1:]]
+    store = store_of(path)
+    if not scheme_of(path):
+        return [store.schemes[0], *posixpath.normpath(path).split("/")[1:]]
     url = urlsplit(path)
-    kind = {"file": "", "s3a": "s3"}.get(url.scheme.lower(), url.scheme.lower())
     inside = [part for part in posixpath.normpath(url.path or "/").split("/") if part]
-    return [kind, *inside] if kind == "" else [kind, url.netloc, *inside]
+    kind = (store.schemes or (url.scheme,))[0]
+    return [kind, *inside] if store.local else [kind, url.netloc, *inside]
 
 
 def in_catalog(path: str) -> bool:
-    """Whether a table's path is not a path but its name in a catalog: `catalog.schema.table`."""
+    """Whether a table's `path` is its name in a catalog: `catalog.schema.table`."""
     return _IN_CATALOG.fullmatch(path) is not None
 
 
 def has_log(path: str) -> bool:
-    """Whether a table is at a path at which its log is written without Spark; not a name in a catalog, which knows where its table is."""
-    scheme = path.partition("://")[0] if "://" in path else ""
-    return scheme in ("", "file", "s3", "s3a") and not in_catalog(path)
+    """Whether a table's log can be written at its path without Spark; not for a name in a catalog, which has the table's path."""
+    return store_of(path).puts_new and not in_catalog(path)
 
 
 def is_local(path: str) -> bool:
     """Whether a storage path is on the disk of the machine that uses it."""
-    return not has_reference(path) and (not _SCHEME.match(path) or path.lower().startswith("file:"))
+    return not has_reference(path) and store_of(path).local
 
 
 def absolute_url(url: str, base: Path) -> str:
-    """A control plane's URL, with a relative SQLite file made absolute. ValueError for what cannot be one."""
+    """A control plane's URL, with a relative SQLite file made absolute. ValueError if it is not a URL."""
     if url.startswith("${"):
         return url
     match = _SQLITE.fullmatch(url)
@@ -112,6 +166,6 @@ def sqlite_file(url: str) -> Path | None:
 
 
 def split_endpoint(options: Mapping[str, str]) -> tuple[str, str]:
-    """The scheme and `HOST:PORT` of an object store's endpoint; what is not said is empty."""
+    """The scheme and `HOST:PORT` of an object store's endpoint; missing parts are empty."""
     prefix, _, place = options.get("endpoint", "").rpartition("://")
     return (options.get("scheme") or prefix).lower(), place

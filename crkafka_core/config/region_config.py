@@ -36,7 +36,6 @@ from crkafka_core.config.typed import RegistryConfig, TypedConfig, name_of
 from crkafka_core.model.limits import MOST_MEMBERS, Limits
 
 _HERE = ("localhost", "127.0.0.1", "[")
-_STORES = ("file", "s3", "s3a", "hdfs", "viewfs")
 
 
 class RegionConfig(LimitKeys):
@@ -308,7 +307,7 @@ class RegionConfig(LimitKeys):
         if not path.strip():
             raise ValueError("must name a folder or a URL")
         secret.check_none("storage", path)
-        location.check_scheme(path, _STORES)
+        location.check_store(path)
         return reference.anchor(location.absolute(path, _base(info)), _base(info))
 
     @field_validator("storage_options")

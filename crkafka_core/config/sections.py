@@ -21,7 +21,7 @@ from pydantic import (
 )
 
 from crkafka_core.config import reference, secret
-from crkafka_core.config.location import in_catalog
+from crkafka_core.config.location import in_catalog, store_of
 from crkafka_core.config.problem import nearest
 from crkafka_core.config.quantity import Seconds, seconds
 from crkafka_core.config.typed import SHAPE, Typing
@@ -29,25 +29,24 @@ from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.plural import plural
 
 STRICT = ConfigDict(frozen=True, extra="forbid")
-_SPECIFIC = (
-    "a specific offset cannot be the start of a group: an offset belongs to one partition, and Kafka deals those out; "
-    "use beginning, end, timestamp or default, or `crkafka reset --to` a checkpoint"
-)
-
-
 _KAFKAS = {"earliest": "beginning", "latest": "end"}
-"""What Kafka calls a position → what it is called here."""
+"""Kafka's name of a position → ours."""
 
 
-def _no_offset(value: Any) -> Any:
-    if isinstance(value, int | dict) and not isinstance(value, bool):
-        raise ValueError(_SPECIFIC)
+def _refuse_offset(value: Any) -> None:
+    """Refuse an offset as a start (SPEC S2): a number, or one of these keys."""
+    words = value if isinstance(value, dict) else [str(value).strip().lower()]
+    if any(word in ("offset", "offsets") or str(word).lstrip("-").isdigit() for word in words):
+        raise ValueError(
+            "a specific offset cannot be the start of a group: an offset belongs to one partition, and Kafka assigns those; "
+            "use beginning, end, timestamp or default, or `crkafka reset --to` a checkpoint"
+        )
+
+
+def _position(value: Any) -> Any:
     if isinstance(value, list):
         raise ValueError(f"two start positions ({', '.join(map(str, value))}); a region has one: choose")
-    if isinstance(value, str) and (
-        value.strip().lstrip("-").isdigit() or value.strip().lower() in ("offset", "offsets")
-    ):
-        raise ValueError(_SPECIFIC)
+    _refuse_offset("offset" if isinstance(value, dict) else value)
     if isinstance(value, str) and value in _KAFKAS:
         raise ValueError(f"must be {_KAFKAS[value]}, as {value} is called here")
     return value
@@ -72,7 +71,7 @@ def _moment(value: Any) -> Any:
 
 
 _POSITIONS = ("beginning", "end", "timestamp", "default")
-Position = Annotated[Literal["beginning", "end", "timestamp", "default"], BeforeValidator(_no_offset)]
+Position = Annotated[Literal["beginning", "end", "timestamp", "default"], BeforeValidator(_position)]
 
 
 class StartConfig(BaseModel):
@@ -84,7 +83,7 @@ class StartConfig(BaseModel):
     """`beginning`, `end`, `timestamp`, or `default`: the group's committed offset, else `auto_offset_reset`."""
     timestamp: Annotated[StrictInt, BeforeValidator(_moment)] | None = None
     """For `position: timestamp`: ISO 8601 or milliseconds since 1970; past the end means the end."""
-    new_partitions: Annotated[Literal["beginning", "end"], BeforeValidator(_no_offset)] = "beginning"
+    new_partitions: Annotated[Literal["beginning", "end"], BeforeValidator(_position)] = "beginning"
     """Where partitions start that appear after the region's birth; `beginning` loses nothing."""
     auto_offset_reset: Literal["earliest", "latest", "error"] | None = None
     """For `position: default`, when the group has no committed offset; else Kafka's own setting, else `latest`."""
@@ -94,6 +93,7 @@ class StartConfig(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _shape(cls, value: Any) -> Any:
+        _refuse_offset(value)
         if isinstance(value, str):
             meant = _KAFKAS.get(value, value)
             if meant not in _POSITIONS:
@@ -103,12 +103,6 @@ class StartConfig(BaseModel):
                     )
                 )
             raise ValueError(f"write {{position: {meant}}}")
-        if isinstance(value, int):
-            raise ValueError(_SPECIFIC)
-        if isinstance(value, dict):
-            for key in ("offset", "offsets"):
-                if key in value:
-                    raise ValueError(_SPECIFIC)
         return value
 
     @model_validator(mode="after")
@@ -255,7 +249,7 @@ class TableConfig(Typing):
                 f"table {self.name} is of mode upsert: it takes the good rows, and has no partition_by; in Delta it lies at a path, "
                 "since a rewind takes it back to an older version by its log"
             )
-        if delta and "://" in self.path and not self.path.startswith(("file://", "s3://", "s3a://")):
+        if delta and not store_of(self.path).puts_new:
             raise ValueError(f"table {self.name} is of mode upsert, which needs a folder or s3://…")
         if self.typed is not None and self.keys not in (None, ("kafka_key",)):
             raise ValueError(

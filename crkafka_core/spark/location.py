@@ -6,10 +6,10 @@ import os
 
 from pyspark.sql import SparkSession
 
+from crkafka_core.config.location import hadoop_url, store_of
 from crkafka_core.model.errors import Refused
 
 _LISTED_BY_DRIVER = 20_000
-_OBJECT_STORES = ("s3", "s3a", "gs", "gcs")
 
 
 EXACTLY = {
@@ -25,11 +25,7 @@ _TOLERATES = ("spark.sql.files.ignoreMissingFiles", "spark.sql.files.ignoreCorru
 def uri(root: str, relative: str = "") -> str:
     """A storage root or table path, and something below it, as Hadoop's file systems name it."""
     whole = f"{root.rstrip('/')}/{relative}" if relative else root.rstrip("/") or "/"
-    if whole.startswith("s3://"):
-        return "s3a://" + whole.removeprefix("s3://")
-    if whole.startswith("/"):
-        return "file://" + whole  # Hadoop takes it as it is written, spaces and all
-    return whole
+    return f"file://{whole}" if whole.startswith("/") else hadoop_url(whole)  # spaces are not quoted
 
 
 def identifier(name: str) -> str:
@@ -54,7 +50,7 @@ def refuse_tolerant(spark: SparkSession) -> None:
 
 def in_object_store(root: str) -> bool:
     """Whether Spark by itself cannot open this: it would need jars, and credentials in words of its own."""
-    return root.split("://")[0] in _OBJECT_STORES
+    return not store_of(root).folders
 
 
 def is_pattern(root: str) -> bool:

@@ -20,7 +20,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from crkafka_core.config.location import split_endpoint
+from crkafka_core.config.location import arrow_url, split_endpoint
 from crkafka_core.lake.folder import folder_of
 from crkafka_core.lake.handle import Handle
 from crkafka_core.lake.port import Moved, TableUnavailable
@@ -88,7 +88,7 @@ class DeltaLog:
 
     def __init__(self, table: Table, storage_options: Mapping[str, str]) -> None:
         self.table = table
-        self.uri = table.path.replace("s3a://", "s3://", 1)
+        self.uri = arrow_url(table.path)
         self.folder = folder_of(table.path, storage_options)
         self._options = _options(storage_options) if self.uri.startswith("s3://") else {}
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from crkafka_core.config.location import split_endpoint
+from crkafka_core.config.location import arrow_url, split_endpoint
 from crkafka_core.lake.delta import state as states
 from crkafka_core.lake.delta.snapshot import (
     DeltaSnapshot,
@@ -42,7 +42,7 @@ class DeltaTable(TableLog):
         """`options`: the region's `storage_options`."""
         self.name = name
         self.path = path
-        self.uri = path.replace("s3a://", "s3://", 1)
+        self.uri = arrow_url(path)
         self.storage = folder_of(path, options)
         self._options = _words(options) if self.uri.startswith("s3://") else {}
 

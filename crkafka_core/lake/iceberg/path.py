@@ -12,6 +12,7 @@ from time import time
 
 import pyarrow as pa
 
+from crkafka_core.config.location import hadoop_url
 from crkafka_core.lake.folder import folder_of
 from crkafka_core.lake.iceberg import columns, partitions
 from crkafka_core.lake.iceberg import metadata as tables
@@ -151,8 +152,7 @@ def _file(number: int, properties: Mapping[str, str]) -> str:
 
 def _location(storage: Storage) -> str:
     """As Hadoop's file systems name it, by which Spark reads a table at a path; other readers take that too."""
-    url = storage.url.split("?")[0].rstrip("/")
-    return "s3a://" + url.removeprefix("s3://") if url.startswith("s3://") else url
+    return hadoop_url(storage.url.split("?")[0].rstrip("/"))
 
 
 class PathTable(PathLog):
