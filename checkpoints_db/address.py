@@ -1,13 +1,14 @@
-"""Where a control plane is: a URL made absolute, with the driver we use, and shown without its password."""
+"""Address of a control plane: its URL made absolute, with our driver, shown without its password; and its database's identity."""
 
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
 
-from sqlalchemy.engine import URL, make_url
+from sqlalchemy.engine import URL, Engine, make_url
 from sqlalchemy.exc import ArgumentError
 
 from crkafka_core.model.errors import ConfigError
@@ -17,7 +18,7 @@ _EXAMPLES = "Write sqlite:///var/crkafka.db or postgresql://user@host/database."
 
 @dataclass(frozen=True)
 class Address:
-    """A control plane's URL, understood."""
+    """A control plane's parsed URL."""
 
     url: URL
     path: Path | None
@@ -29,7 +30,7 @@ class Address:
 
     @property
     def names_a_schema(self) -> bool:
-        """Whether the URL itself says in which schema of PostgreSQL the tables are."""
+        """Whether the URL sets the schema of the tables in PostgreSQL."""
         return "search_path" in str(self.url.query.get("options", ""))
 
     @property
@@ -39,10 +40,10 @@ class Address:
     def __str__(self) -> str:
         shown = {key: "***" for key in self.url.query if _is_secret(key)}
         text = self.url.update_query_dict(shown).render_as_string(hide_password=True)
-        return text if self.postgres else unquote(text)  # a path as it is written
+        return text if self.postgres else unquote(text)  # the path as configured
 
     def without_secrets(self, text: str) -> str:
-        """The text of an error, in which a password of the URL is never repeated."""
+        """The text of an error without the URL's passwords."""
         secrets = [self.url.password, *(v for k, v in self.url.query.items() if _is_secret(k))]
         for secret in secrets:
             if isinstance(secret, str) and secret:
@@ -55,11 +56,11 @@ def _is_secret(parameter: str) -> bool:
 
 
 def parse(text: str) -> Address:
-    """Understand a URL; a relative SQLite path is relative to the current folder, now."""
+    """Parse a URL; a relative SQLite path is relative to the current folder."""
     try:
         url = make_url(text)
     except (ArgumentError, ValueError) as error:
-        # The text is not repeated: it may hold a password.
+        # Without the text, which may have a password.
         raise ConfigError("The control plane's URL cannot be read.", hint=_EXAMPLES) from error
     backend = url.get_backend_name()
     if backend == "sqlite":
@@ -78,7 +79,7 @@ def _sqlite(url: URL, text: str) -> Address:
         raise ConfigError("A SQLite URL of a control plane takes no options after a question mark.", hint=_EXAMPLES)
     if not url.database or url.database == ":memory:":
         return Address(url, None)
-    # As it is written, wherever else it is read: SQLAlchemy 2.1 takes %20 for a space, and 2.0 does not.
+    # Taken literally: SQLAlchemy 2.1 reads %20 as a space, 2.0 does not.
     path = Path(text.partition(":///")[2]).expanduser().absolute()
     return Address(url.set(database=str(path)), path)
 
@@ -99,7 +100,7 @@ def _postgres(url: URL) -> Address:
 
 
 def _check_options(url: URL) -> None:
-    """Refuse one that PostgreSQL's client does not know, such as a misspelt `sslmode`: it would be told of at each connection."""
+    """Refuse an option that PostgreSQL's client does not know, such as a misspelt `sslmode`, before the first connection."""
     from psycopg import ProgrammingError
     from psycopg.conninfo import make_conninfo
 
@@ -113,3 +114,25 @@ def _check_options(url: URL) -> None:
     seconds = url.query.get("connect_timeout", "1")
     if not isinstance(seconds, str) or not seconds.lstrip("-").isdecimal():
         raise ConfigError("The control plane's URL cannot be used: connect_timeout is a whole number of seconds.")
+
+
+def identity(address: Address, engine: Callable[[], Engine]) -> str:
+    """Identity of the database, which distinguishes it from its copies (SPEC T3): a file's path; of PostgreSQL the cluster's system
+    identifier, which is another one after a dump is restored elsewhere, the database and the schema.
+
+    Without the right to read that identifier: the oids of our tables, which also differ after a restore.
+    """
+    if not address.postgres:
+        return "sqlite in memory" if address.path is None else f"sqlite:{address.path.resolve()}"
+    with engine().connect() as connection:
+        database, schema = connection.exec_driver_sql(
+            "SELECT (SELECT oid FROM pg_database WHERE datname = current_database()), current_schema()"
+        ).one()
+        if connection.exec_driver_sql("SELECT has_function_privilege('pg_control_system()', 'EXECUTE')").scalar():
+            system = connection.exec_driver_sql("SELECT system_identifier FROM pg_control_system()").scalar()
+        else:
+            system = connection.exec_driver_sql(
+                "SELECT string_agg(oid::text, '.' ORDER BY relname) FROM pg_class WHERE relkind = 'r' "
+                "AND relnamespace = current_schema()::regnamespace AND relname IN ('checkpoint', 'member', 'region')"
+            ).scalar()
+    return f"postgresql:{system}/{database}/{schema}"

@@ -1,4 +1,4 @@
-"""Rows to tuples of plain values and back: enums are text in SQL, and booleans numbers in SQLite."""
+"""Converts rows to tuples of plain values and back: enums are text in SQL, booleans numbers in SQLite."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ R = TypeVar("R", bound=Row)
 
 
 FEW = 8
-"""Rows of one answer, for which it is looked whether they are known."""
+"""Most rows of an answer that are looked up in the cache."""
 KEPT = 64
-"""Rows of a type that are kept for it, at most."""
+"""Most rows of one type in the cache."""
 
 
 class Codec(Generic[R]):
-    """How the rows of one type go into SQL and come back equal."""
+    """Converts rows of one type to SQL values, and back to equal rows."""
 
     def __init__(self, row: type[R]) -> None:
         self.row = row
@@ -51,7 +51,7 @@ class Codec(Generic[R]):
         return [tuple(values) for values in lists]
 
     def decode(self, tuples: Sequence[tuple[Any, ...]]) -> list[R]:
-        """The rows that `encode` was given. A few are mostly those of the last look: rows cannot change, so the same are given."""
+        """Rows from tuples. Up to `FEW` are cached, since they are mostly those of the last read; rows are immutable."""
         if len(tuples) > FEW:
             return self._rows(tuples)
         kept, rows = self._kept, []
@@ -80,10 +80,10 @@ class Codec(Generic[R]):
         return list(starmap(self.row, lists))
 
     def _too_old(self, index: int, value: str) -> TooOld:
-        """The error for an enumeration's value that a newer program has written."""
+        """The error for a value of an enumeration that a newer program has written."""
         return TooOld(
             f"A {self.row.__name__.lower()} in the control plane has the {self.fields[index]} {value!r}, which this program does not know.",
-            hint="A newer crkafka has written it: install that one, and start this process anew.",
+            hint="A newer crkafka has written it: install that one, and restart this process.",
         )
 
     def with_changes(self, row: R, changes: dict[str, Any]) -> R:
@@ -108,7 +108,7 @@ def codec(row: type[R]) -> Codec[R]:
 
 
 def plain(value: Any) -> Any:
-    """A value of a condition as the drivers want it."""
+    """A value of a condition, with types that the drivers accept."""
     if type(value) is str or type(value) is int:
         return value
     if isinstance(value, StrEnum):

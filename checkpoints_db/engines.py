@@ -1,4 +1,4 @@
-"""Engines: how connections are made for each database, and what is set on them."""
+"""Engines: how connections to each database are made, and their settings."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from crkafka_core.config.resolving import read_again
 
 _CONNECT_TIMEOUT = 5
 SCHEMA = "crkafka"
-"""Of our tables in PostgreSQL: a database may belong to others too, such as Dagster."""
+"""Schema of our tables in PostgreSQL: the database may have other users, such as Dagster."""
 FIND_SCHEMA = (
     f"SELECT set_config('search_path', '{SCHEMA}', false) WHERE to_regclass('{SCHEMA}.crkafka_version') IS NOT NULL"
 )
-"""What each connection asks first. A control plane that an older version made stays in the schema where it is."""
+"""First query of each connection. The control plane of an older version stays in its schema."""
 NOTICE_DEATH = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 25_000}
-"""Of a server that has vanished without a word, as with a failover to another machine: within 25 s also for who has just asked it
-something. Without the last one Linux would send that again for a quarter of an hour, and keepalives wait for it."""
+"""Detects within 25 s a server that vanished silently, as in a failover to another machine. The last setting is for a connection with a
+request under way: Linux would retransmit it for a quarter of an hour, and send no keepalives meanwhile."""
 _POSTGRES_SETTINGS = (
-    # A process that is frozen or cut off while it holds the region's row must not hold up the region (SPEC G7).
+    # A process that is frozen or disconnected with a lock on the region's row must not block the region (SPEC G7).
     "SET idle_in_transaction_session_timeout = '20s'",
     "SET lock_timeout = '5s'",
     "SET statement_timeout = '120s'",
     "SET timezone = 'UTC'",
 )
 _SQLITE_BUSY_SLICE = 1.0
-"""Seconds that SQLite itself waits for the lock; longer waits are ours, with jitter."""
+"""Seconds that SQLite itself waits for the lock; longer waits are in `retry`, with jitter."""
 
 
 def make_engine(address: Address, *, may_create: bool = False) -> Engine:
-    """An engine; a SQLite file that is not there is only made when that is meant."""
+    """An engine; creates a missing SQLite file only if it `may_create`."""
     if address.postgres:
         return _postgres(address)
     if address.path is None:
@@ -48,7 +48,7 @@ def make_engine(address: Address, *, may_create: bool = False) -> Engine:
 
 
 def connect_sqlite(path: Path, *, may_create: bool = False) -> sqlite3.Connection:
-    """A plain connection to a file, with the settings that all of ours have."""
+    """A plain connection to a file, with our settings."""
     mode = "rwc" if may_create else "rw"
     connection = sqlite3.connect(
         f"file:{quote(str(path))}?mode={mode}",
@@ -60,8 +60,10 @@ def connect_sqlite(path: Path, *, may_create: bool = False) -> sqlite3.Connectio
     )
     try:
         if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal" and (may_create or path.stat().st_size):
-            connection.execute("PRAGMA journal_mode = WAL")  # into an empty file a backup may just be copied
-        # FULL: a merge that was acknowledged must survive a power cut, or SQL would go back in time (SPEC G10).
+            connection.execute(
+                "PRAGMA journal_mode = WAL"
+            )  # not in an empty file, into which a backup may be copied now
+        # FULL: an acknowledged merge must survive a power cut, else SQL would go back in time (SPEC G10).
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA temp_store = MEMORY")
         connection.execute("PRAGMA cache_size = -8000")
@@ -83,21 +85,21 @@ def _sqlite_file(path: Path, may_create: bool) -> Engine:
 
     def check(_connection: Any, record: Any, _proxy: Any) -> None:
         if record.info["file"] != file_at(path):
-            raise DisconnectionError("another file is there now")  # the pool connects anew
+            raise DisconnectionError("the file was replaced")  # the pool connects again
 
     event.listen(engine, "connect", remember)
     event.listen(engine, "checkout", check)
-    event.listen(engine, "handle_error", _leave_useless)
+    event.listen(engine, "handle_error", _drop_unusable)
     return engine
 
 
 def file_at(path: Path) -> tuple[int, int] | None:
-    """Which file is there. Once a backup is in its place it is another one, and who has the old one open still sees that."""
+    """Identity of the file at a path. A restored backup is another file, and open connections still read the old one."""
     try:
-        there = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return there.st_dev, there.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _sqlite_in_memory() -> Engine:
@@ -120,8 +122,8 @@ def _postgres(address: Address) -> Engine:
     engine = create_engine(
         address.url,
         connect_args=connect_args,
-        # A mutation that waited for the region's row must see what was committed meanwhile, whatever the database or the role
-        # prefers. Only here: the pool gives a connection that read a snapshot back to the level of its engine (SPEC G7).
+        # A mutation that waited for the region's row must see commits meanwhile, whatever the database's or the role's default. Set
+        # on the engine: the pool resets a connection that read a snapshot to this level (SPEC G7).
         isolation_level="READ COMMITTED",
         pool_size=5,
         max_overflow=20,
@@ -141,19 +143,19 @@ def _postgres(address: Address) -> Engine:
 
     event.listen(engine, "do_connect", renew)
     event.listen(engine, "connect", set_up)
-    event.listen(engine, "handle_error", _leave_useless)
+    event.listen(engine, "handle_error", _drop_unusable)
     return engine
 
 
-def _leave_useless(context: Any) -> None:
-    """What a connection found when it began it may find for ever: a server that takes no writes, as one that is a replica since a failover;
-    no tables, though a dump has been restored since; half a file."""
+def _drop_unusable(context: Any) -> None:
+    """Drop a connection whose state stays as it was at its start: on a server that is a replica since a failover, without the tables of
+    a dump that was restored since, or with half a file."""
     if any(it(context.original_exception) for it in (is_read_only, is_schema, is_no_database)):
         context.is_disconnect = True
 
 
 def renewed(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The password as its file has it now: it may be another one since this process began (SPEC U2)."""
+    """The passwords, read again from their files: they may have changed since this process began (SPEC U2)."""
     return {
         name: read_again(parameters[name], kafka=False) for name in ("password", "sslpassword") if parameters.get(name)
     }

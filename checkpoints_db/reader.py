@@ -1,4 +1,4 @@
-"""Reads rows through one connection: the read half of a transaction, or a snapshot of its own."""
+"""Reads rows through one connection: the read half of a transaction, or a snapshot."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ R = TypeVar("R", bound=Row)
 T = TypeVar("T")
 
 OnStatement = Callable[[str], None]
-"""Called before every statement and commit, and after the commit with `committed`; may raise, as a crash would.
+"""Called before every statement and commit, and after the commit with `committed`; may raise, like a crash.
 
-Outside of SQLAlchemy's own events: an exception in those costs the connection, and SQLite in memory lives in it.
+Not one of SQLAlchemy's events: an exception in those drops the connection, and with it SQLite in memory.
 """
 
 
@@ -48,7 +48,7 @@ class SqlReader:
         self._region: Region | None = None
 
     def now(self) -> float:
-        """Database time; a simulation brings a clock of its own."""
+        """Database time, or that of a simulation's clock."""
         if self._clock is not None:
             return self._clock()
         return float(self._rows(self._statements.now(), {})[0][0])
@@ -118,13 +118,13 @@ class SqlReader:
         return self._run(prepared.sql, prepared.bind(values), methodcaller("fetchall"))
 
     def _execute(self, sql: str, values: Any = None) -> int:
-        """Of a statement that answers nothing: how many rows it hit."""
-        hit: int = self._run(sql, values, attrgetter("rowcount"))
-        return hit
+        """Execute a statement without an answer; the number of its rows."""
+        count: int = self._run(sql, values, attrgetter("rowcount"))
+        return count
 
     def _run(self, sql: str, values: Any, answer: Callable[[Any], T]) -> T:
-        """By the driver's own cursor: SQLAlchemy would find out anew what the columns are of each answer to a text, and that costs
-        more than SQLite's answer. What the driver raises is still SQLAlchemy's to judge: it drops a connection that is dead.
+        """Run a statement by the driver's cursor: SQLAlchemy would analyse the columns of each answer again, which costs more than
+        SQLite's answer. Errors of the driver still go to SQLAlchemy, which drops a dead connection.
         """
         if self._on_statement is not None:
             self._on_statement(sql)

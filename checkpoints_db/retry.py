@@ -1,4 +1,4 @@
-"""Which database errors another try may cure, and how long to try."""
+"""Database errors: which ones a retry may cure, how long to retry, and the error for a person."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from typing import Any
 
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from checkpoints_db.address import Address
+from crkafka_core.model.errors import ServiceUnavailable
 
 _BUSY = ("database is locked", "database table is locked", "database schema is locked", "locking protocol")
 _BROKEN = ("not a database", "malformed")
@@ -35,15 +38,19 @@ _TRANSIENT = {
     "25P03",
     "25P04",
 }
-"""Serialization, deadlock, lock not available, shutdowns, too many connections, a server that is read-only for now, a
-transaction that stood still for so long that the server ended it."""
+"""Serialization, deadlock, lock not available, shutdowns, too many connections, a server that is read-only for now, a transaction that
+the server ended for idling."""
 _REFUSED = ("28", "3D")
-"""Wrong password, no such database: waiting mends neither."""
+"""Classes of a wrong password and a missing database, which no retry cures."""
 _NO_RIGHT = "42501"
-"""A right that the role lacks, or a row of a region that is not its own."""
+"""A missing right, or a row of another role's region."""
 _REFUSALS = ("authentication failed", "no pg_hba.conf entry", "not permitted to log in", "no password supplied")
-_NOT_THERE = re.compile(r'FATAL: +(role|database) ".*" does not exist')
-"""While connecting, psycopg gives no state but PostgreSQL's words."""
+_MISSING = re.compile(r'FATAL: +(role|database) ".*" does not exist')
+"""During a connection, psycopg gives PostgreSQL's text and no state."""
+_BEFORE = re.compile(r".*(?:failed: |FATAL: +)", re.DOTALL)
+_AFTER = re.compile(r"\s+Is the server running.*", re.DOTALL)
+_NUMBER = re.compile(r"\[Errno -?\d+\] ")
+"""Text of PostgreSQL's client around the reason: the address it tried, for each of them, and a guess."""
 
 
 def is_transient(error: BaseException) -> bool:
@@ -66,7 +73,7 @@ def is_transient(error: BaseException) -> bool:
 
 
 def is_unreachable(error: BaseException) -> bool:
-    """Whether the database is not there for us, be it for now or for good."""
+    """Whether the database cannot be used, for now or permanently."""
     if is_transient(error):
         return True
     if _of_the_driver(error):
@@ -82,24 +89,24 @@ def is_unreachable(error: BaseException) -> bool:
 
 
 def is_no_database(error: BaseException) -> bool:
-    """Whether the file is something else than a database of SQLite, or damaged."""
+    """Whether the file is not a SQLite database, or is damaged."""
     original = getattr(error, "orig", error)
     return isinstance(original, sqlite3.DatabaseError) and any(word in str(original).lower() for word in _BROKEN)
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether the database answered, and did not let us in."""
+    """Whether the database answered and refused us."""
     text = str(getattr(error, "orig", error))
     return (
         sqlstate(error)[:2] in _REFUSED
         or is_right(error)
         or any(word in text for word in _REFUSALS)
-        or _NOT_THERE.search(text) is not None
+        or _MISSING.search(text) is not None
     )
 
 
 def is_right(error: BaseException) -> bool:
-    """Whether this user may not do that."""
+    """Whether this user lacks a right."""
     return sqlstate(error) == _NO_RIGHT
 
 
@@ -109,7 +116,7 @@ def is_read_only(error: BaseException) -> bool:
 
 
 def is_held(error: BaseException) -> bool:
-    """Whether PostgreSQL answers, and a lock did not come in time."""
+    """Whether PostgreSQL answers, and a wait for a lock timed out."""
     return sqlstate(error) == _HELD
 
 
@@ -122,23 +129,23 @@ def is_schema(error: BaseException) -> bool:
 
 
 def _of_the_driver(error: BaseException) -> bool:
-    """Whether it came straight from a driver, as where we listen and watch; psycopg is there only if it is used."""
+    """Whether an error came from a driver directly, as in the watches. psycopg is imported only if it is used."""
     psycopg: Any = sys.modules.get("psycopg")
     return isinstance(error, sqlite3.Error) or (psycopg is not None and isinstance(error, psycopg.Error))
 
 
 def sqlstate(error: BaseException) -> str:
-    """PostgreSQL's five characters, or nothing."""
+    """PostgreSQL's code of an error, or empty."""
     original: Any = getattr(error, "orig", error)
     return getattr(original, "sqlstate", None) or ""
 
 
 @dataclass(frozen=True)
 class Patience:
-    """How long a transaction is tried again, and the pauses between."""
+    """How long a transaction is retried, and the pauses between."""
 
     bound: float = 10.0
-    """Seconds; past it the error is the caller's."""
+    """Seconds after which the error is raised."""
     first: float = 0.002
     longest: float = 0.25
 
@@ -165,3 +172,30 @@ class Tries:
         self.failed = min(self.failed + 1, 30)
         time.sleep(min(left, pause * random.uniform(0.5, 1.5)))
         return True
+
+
+def unavailable(address: Address, error: BaseException) -> ServiceUnavailable:
+    """The error for a person, without secrets: the database does not answer, or answers and refuses."""
+    text = address.without_secrets(str(getattr(error, "orig", None) or error)).strip()
+    reason = _AFTER.sub("", _BEFORE.sub("", _NUMBER.sub("", text))).strip().rstrip(".") or type(error).__name__
+    what, hint = f"does not answer: {reason}", "Check that it runs and can be reached."
+    if is_no_database(error):
+        what = "is not a SQLite database, or is damaged"
+        hint = "Name another file in control_plane, or restore this one."
+    elif "unable to open database file" in text or "readonly database" in text:
+        what = f"cannot be used: {reason}"
+        hint = "Is the file gone, is it a folder, or may this user not read and write it and its folder?"
+    elif "disk is full" in text or "No space left" in text:
+        what, hint = f"cannot be written: {reason}", "Free some space on its disk."
+    elif is_held(error):
+        what = f"is locked by another session: {reason}"
+        hint = "pg_stat_activity and pg_locks name it: an idle transaction, or pg_dump, which a migration waits for."
+    elif is_read_only(error):
+        what = f"takes no writes now: {reason}"
+        hint = "Is it a replica, or read-only for maintenance? It is tried again."
+    elif is_right(error):
+        what = f"does not let this user do that: {reason}"
+        hint = "docs/security.md lists what each role may do, and how a region is granted to a user."
+    elif is_refusal(error):
+        what, hint = f"answers, but refuses: {reason}", "Check user, password and database in control_plane."
+    return ServiceUnavailable(f"The control plane {address} {what}.", hint=hint)

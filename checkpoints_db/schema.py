@@ -14,10 +14,9 @@ from checkpoints_db.address import Address, parse
 from checkpoints_db.engines import SCHEMA, make_engine
 from checkpoints_db.migrations import HEAD, VERSION_TABLE, VERSIONS
 from checkpoints_db.reader import OnStatement
-from checkpoints_db.retry import Patience, Tries, is_transient, is_unreachable
+from checkpoints_db.retry import Patience, Tries, is_transient, is_unreachable, unavailable
 from checkpoints_db.store import SqlStore
 from checkpoints_db.tables import METADATA
-from checkpoints_db.unavailable import unavailable
 from checkpoints_db.views import create_views, drop_views, keeping_grants, may_alter
 from crkafka_core.model.errors import ConfigError, NoControlPlane, SchemaError
 
@@ -29,18 +28,18 @@ T = TypeVar("T")
 _FOLDER = Path(__file__).parent / "migrations"
 MAKE = "Run `crkafka init`, or in Dagster the job start_region."
 _OPENING = Patience(bound=4.0)
-"""Nothing is under way yet: whoever opens hears soon that there is nothing, and may open again."""
+"""Short, since nothing is under way yet: the caller may try again."""
 _LOCK = 7_230_417_551_022
-"""PostgreSQL's advisory lock under which a schema is made; any number that nobody else uses."""
+"""Number of PostgreSQL's advisory lock for making a schema; arbitrary."""
 
 
 def initialise(url: str, *, patience: Patience | None = None) -> None:
-    """Make the control plane, or bring it to this program's version; all or nothing, and safe for two at once."""
+    """Make the control plane, or migrate it to this program's version: atomic, and safe if two processes do it at once."""
     address = parse(url)
     if address.path is not None:
         try:
             address.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # Only this user reads it, until somebody changes its mode; SQLite gives the files beside it the same.
+            # Readable by this user only; SQLite gives the files beside it the same mode.
             os.close(os.open(address.path, os.O_RDWR | os.O_CREAT, 0o600))
         except OSError as error:
             raise ConfigError(
@@ -56,7 +55,7 @@ def initialise(url: str, *, patience: Patience | None = None) -> None:
 
 
 def check(url: str, *, patience: Patience | None = None) -> None:
-    """Refuse a control plane that is not there, or whose schema is older or newer than this program."""
+    """Refuse a control plane that does not exist, or with an older or newer schema than this program's."""
     address = parse(url)
     engine = make_engine(address)
     try:
@@ -72,7 +71,7 @@ def open_store(
     clock: Callable[[], float] | None = None,
     on_statement: OnStatement | None = None,
 ) -> SqlStore:
-    """A store on a control plane whose schema fits. SQLite in memory is new each time, and made here."""
+    """A store on a control plane with this program's schema. SQLite in memory is new each time, and made here."""
     address = parse(url)
     store = SqlStore(address, patience=patience, clock=clock, on_statement=on_statement)
     try:
@@ -88,12 +87,12 @@ def open_store(
 
 
 def roles() -> str:
-    """The SQL that makes roles, with row-level security for each region (PostgreSQL)."""
+    """SQL that makes roles, with row-level security for each region (PostgreSQL)."""
     return Path(__file__).with_name("roles.sql").read_text()
 
 
 def version_of(connection: Connection) -> str:
-    """The schema's version; empty when there is none."""
+    """The schema's version; empty without a schema."""
     if not inspect(connection).has_table(VERSION_TABLE):
         return ""
     versions = connection.exec_driver_sql(f"SELECT version_num FROM {VERSION_TABLE}").fetchall()
@@ -101,7 +100,7 @@ def version_of(connection: Connection) -> str:
 
 
 def migrate(connection: Connection, *, upto: str = "head") -> None:
-    """Run the migrations that are missing, in the transaction that is open."""
+    """Run the missing migrations in the open transaction."""
     from alembic import command
 
     command.upgrade(alembic_config(connection), upto)
@@ -145,9 +144,9 @@ def _initialise(engine: Engine, address: Address) -> None:
 
 
 def _refuse_poolers(engine: Engine, address: Address) -> None:
-    """What is set on a connection, its LISTEN and its locks belong to one session of the server; a pooler by transactions exchanges it.
+    """Refuse a pooler that gives each transaction another session: settings, LISTEN and locks belong to one session.
 
-    No transaction stays open here: a pooler with a single session would keep the other connection waiting for it.
+    No transaction stays open meanwhile: with a single session in the pooler, the other connection would wait for it.
     """
     if not address.postgres:
         engine.connect().close()

@@ -49,8 +49,8 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
 
 CHANNEL = """(SELECT CASE n.nspname WHEN 'crkafka' THEN 'crkafka' ELSE 'crkafka_' || n.oid::text END
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = 'region'::regclass)"""
-"""The PostgreSQL notification channel, in SQL; the payload is `version:region`. A channel is of the whole database, and two schemas of
-it, as for production and staging, have regions of the same names."""
+"""The PostgreSQL notification channel, in SQL; the payload is `version:region`. Channels are shared by the whole database, in which two
+schemas, for production and staging, may have regions of the same names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +61,10 @@ class Prepared:
     names: tuple[str, ...]
     positional: bool
     fixed: tuple[tuple[str, Any], ...] = ()
-    """Values that SQLAlchemy itself put in, such as the OFFSET 0 that it gives SQLite beside a LIMIT."""
+    """Values that SQLAlchemy added, such as SQLite's OFFSET 0 with a LIMIT."""
 
     def bind(self, values: dict[str, Any]) -> Any:
-        """Values as the driver wants them."""
+        """Values in the driver's form."""
         if self.fixed:
             values = {**dict(self.fixed), **values}
         return tuple(map(values.__getitem__, self.names)) if self.positional else values
@@ -94,7 +94,7 @@ class Statements:
         table = TABLES[row]
         columns = [table.c[only]] if only else list(table.columns)
         statement = select(*columns).where(*self._conditions(table, where))
-        # The key settles ties, so that all control planes answer in one order.
+        # The key breaks ties, so that all control planes answer in one order.
         by = [*(table.c[name] for name in order), *(c for c in table.primary_key.columns if c.name not in order)]
         statement = statement.order_by(*(c.desc() for c in by) if desc else by)
         return self._compile(key, statement.limit(bindparam("limit", type_=Integer())) if limited else statement)
@@ -113,7 +113,7 @@ class Statements:
         return self._cache.get("now") or self._compile("now", select(literal_column(text)))
 
     def line(self) -> Prepared:
-        """Back along parents; ids of parents are lower than ids of their children (SPEC C5)."""
+        """A checkpoint and its ancestors by their parents, whose ids are lower (SPEC C5)."""
         names = ("region", "checkpoint", "after")
         region, start, after = (f"%({name})s" if self.postgres else f":{name}" for name in names)
         return Prepared(
@@ -136,7 +136,7 @@ class Statements:
     # --- writing ---
 
     def update_region(self, changed: Sequence[str]) -> Prepared:
-        """In PostgreSQL the same statement tells the listeners, once the transaction commits."""
+        """Update the region's row; in PostgreSQL the same statement notifies the listeners, once the transaction commits."""
         key = ("update", tuple(changed))
         if known := self._cache.get(key):
             return known
@@ -145,8 +145,8 @@ class Statements:
         statement = update(table).where(table.c.name == bindparam("w0", type_=Text())).values(values)
         if not self.postgres:
             return self._compile(key, statement)
-        told = func.pg_notify(literal_column(CHANNEL), bindparam("payload", type_=Text()))
-        return self._compile(key, statement.returning(told))
+        notify = func.pg_notify(literal_column(CHANNEL), bindparam("payload", type_=Text()))
+        return self._compile(key, statement.returning(notify))
 
     def insert(self, row: type[Row], conflict: str) -> Prepared:
         """One row, or in SQLite each of many; `conflict`: error, ignore or replace. Values in order of columns."""
@@ -198,7 +198,7 @@ class Statements:
         if op != "in":
             result: ColumnElement[bool] = _COMPARE[op](left, bindparam(parameter, type_=_plain_type(left)))
             return result
-        # One value holds the whole list, so that its length needs no statement of its own and meets no limit.
+        # One value holds the whole list, so that one statement serves any length, and no limit applies.
         if self.postgres:
             return left == any_(bindparam(parameter, type_=_array(left)))
         listed: Select[Any] = select(column("value")).select_from(func.json_each(bindparam(parameter, type_=Text())))
@@ -235,12 +235,12 @@ def _shape(where: Sequence[Cond]) -> Shape:
 
 
 def _array(c: Any) -> Any:
-    """PostgreSQL's, which is loaded where it is used: on SQLite each process would wait for it."""
+    """PostgreSQL's array type, imported on use: it would delay each process on SQLite."""
     from sqlalchemy.dialects.postgresql import ARRAY
 
     return ARRAY(_plain_type(c))
 
 
 def _plain_type(c: Any) -> Any:
-    """The type that the driver sees: text without its collation."""
+    """The driver's type: text without its collation."""
     return Text() if isinstance(c.type, Text) else c.type

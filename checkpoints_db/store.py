@@ -1,4 +1,4 @@
-"""A control plane's rows in SQLite or PostgreSQL."""
+"""The store of a control plane's rows in SQLite or PostgreSQL."""
 
 from __future__ import annotations
 
@@ -10,17 +10,14 @@ from typing import TypeVar
 
 from sqlalchemy import Connection, Engine
 
-from checkpoints_db.address import Address
+from checkpoints_db.address import Address, identity
 from checkpoints_db.engines import make_engine
-from checkpoints_db.identity import identity
 from checkpoints_db.reader import OnStatement, SqlReader
-from checkpoints_db.retry import Patience, Tries, is_schema, is_transient, is_unreachable
+from checkpoints_db.retry import Patience, Tries, is_schema, is_transient, is_unreachable, unavailable
 from checkpoints_db.statements import Statements
-from checkpoints_db.turns import Turn, turn_of
 from checkpoints_db.tx import SqlTx
-from checkpoints_db.unavailable import unavailable
 from checkpoints_db.watch_postgres import PostgresWatch
-from checkpoints_db.watch_sqlite import SqliteWatch
+from checkpoints_db.watch_sqlite import SqliteWatch, Turn, turn_of
 from crkafka_core.control import Place, Tx
 from crkafka_core.model.errors import SchemaError, ServiceUnavailable
 from crkafka_core.model.rows import Region
@@ -31,9 +28,9 @@ T = TypeVar("T")
 class SqlStore:
     """Implements `crkafka_core.control.Store`. Safe across threads, processes and forks.
 
-    Mutations need no isolation above the default: each locks the region's row first (SPEC G7), by `BEGIN IMMEDIATE`
-    or `SELECT … FOR UPDATE`, and in PostgreSQL's READ COMMITTED every later statement sees all that was
-    committed before the lock was granted. Reads take one snapshot and no lock.
+    Mutations need no isolation above the default: each first locks the region's row (SPEC G7), by `BEGIN IMMEDIATE` or
+    `SELECT … FOR UPDATE`, and in PostgreSQL's READ COMMITTED every later statement sees all commits before the lock was granted.
+    Reads take one snapshot and no lock.
     """
 
     def __init__(
@@ -57,7 +54,7 @@ class SqlStore:
         self._engine: Engine | None = None
         self._statements: Statements | None = None
         self._watch: SqliteWatch | PostgresWatch | None = None
-        """None: of SQLite in memory this process alone knows, and tells itself."""
+        """None for SQLite in memory, which only this process can change."""
         if not address.in_memory:
             self._watch = SqliteWatch(address.path, self._turn) if address.path else PostgresWatch(address)
 
@@ -77,7 +74,7 @@ class SqlStore:
 
     @contextmanager
     def read(self, region: str) -> Iterator[SqlReader]:
-        """A snapshot; a connection that died while nobody used it is replaced, one that dies in between is an error."""
+        """A snapshot. An idle connection that has died is replaced; one that dies during the read is an error."""
         connection = self._retried(lambda left: self._snapshot())
         try:
             yield SqlReader(connection, self.statements, self._clock, self.on_statement, region)
@@ -93,7 +90,7 @@ class SqlStore:
             return self._wait_in_memory(region, version, timeout)
         except Exception as error:
             if self.address.path is not None and is_transient(error):
-                return version  # busy for a moment: an early return, and the waiter asks again
+                return version  # busy for a moment: an early return, after which the waiter waits again
             raise self._as_our_error(error) from _cause(error)
 
     def regions(self) -> list[Region]:
@@ -111,7 +108,7 @@ class SqlStore:
 
     @property
     def engine(self) -> Engine:
-        """The engine of this process; a forked child makes its own and never touches its parent's connections."""
+        """The engine of this process; a forked child makes its own, without using its parent's connections."""
         engine = self._engine
         if engine is not None and self._pid == os.getpid():
             return engine
@@ -192,7 +189,7 @@ class SqlStore:
         try:
             if self.address.postgres:
                 connection = connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
-                # The first statement takes the snapshot, and finds out whether the connection still lives.
+                # The first statement takes the snapshot, and fails if the connection is dead.
                 connection.exec_driver_sql("SELECT 1")
             elif not self.address.in_memory:
                 connection.exec_driver_sql("BEGIN")
@@ -214,7 +211,7 @@ class SqlStore:
             return SqlReader(connection, self.statements, None, None, region).region().version
 
     def _as_our_error(self, error: Exception) -> Exception:
-        """A database's error as ours, without a secret; any other as it is."""
+        """A database's error as ours, without secrets; any other error unchanged."""
         if is_schema(error):
             reason = self.address.without_secrets(str(getattr(error, "orig", None) or error))
             return SchemaError(
@@ -224,7 +221,7 @@ class SqlStore:
             return ServiceUnavailable(
                 f"The control plane {self.address} is held by another process for longer than {self._patience.bound:g} s.",
                 hint="One that is stopped inside a transaction (SIGSTOP, a debugger) holds it until it goes on or ends: "
-                f"`fuser {self.address.path}` names who has it open. Reading goes on.",
+                f"`fuser {self.address.path}` lists the processes. Reads still work.",
             )
         if is_unreachable(error):
             return unavailable(self.address, error)
@@ -232,7 +229,7 @@ class SqlStore:
 
 
 def _release(connection: Connection) -> None:
-    """Of a reader that has its answer, or its error: that the connection died meanwhile changes neither, and the pool drops it."""
+    """Return a reader's connection; the pool drops one that has died, which no longer matters to the reader."""
     try:
         connection.close()
     except Exception:
@@ -242,5 +239,5 @@ def _release(connection: Connection) -> None:
 
 
 def _cause(error: Exception) -> BaseException | None:
-    """The cause that is kept: none for a database's errors, whose texts may hold what nobody should read."""
+    """The cause to chain: none for a database's errors, whose texts may have secrets."""
     return None if is_schema(error) or is_unreachable(error) else error.__cause__

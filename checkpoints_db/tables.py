@@ -1,7 +1,7 @@
 """The tables of the control plane, made from the row types of `crkafka_core.model.rows`, with the same columns in the same order.
 
-There are no foreign keys: the rules of `crkafka_core.plane`, under the lock of the region's row (SPEC G7), keep rows
-together, and bulk writes of 10,000 offsets pay for none.
+There are no foreign keys: the rules of `crkafka_core.plane`, under the lock of the region's row (SPEC G7), keep rows consistent, and
+foreign keys would slow down bulk writes of 10,000 offsets.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from crkafka_core.model.rows import Row
 METADATA = MetaData(naming_convention={"ix": "ix_%(table_name)s_%(column_0_N_name)s", "pk": "pk_%(table_name)s"})
 
 PLAIN_TEXT = Text().with_variant(Text(collation="C"), "postgresql")
-"""Text that sorts by code point everywhere, as Python and SQLite do, whatever locale a PostgreSQL database has."""
+"""Text that sorts by code point, as in Python and SQLite, whatever the locale of a PostgreSQL database."""
 
 
 @dataclass(frozen=True)
 class _Stored:
-    """What a row type does not say of its table."""
+    """Properties of a table that its row type does not have."""
 
     name: str
     indexes: tuple[tuple[str, ...], ...] = ()
     by_key: bool = False
-    """SQLite keeps the rows in the order of their key, without a number of its own: for short rows that are read by ranges."""
+    """SQLite stores the rows by their key, without row ids: for short rows that are read by ranges."""
 
 
 _STORED: dict[type[Row], _Stored] = {
@@ -66,7 +66,7 @@ _STORED: dict[type[Row], _Stored] = {
 
 
 def _type(kind: type) -> typing.Any:
-    """How values of a field are stored; an enumeration as its text, so that a person can read and compare it."""
+    """SQL type of a field; an enumeration is stored as its text, which a person can read."""
     if issubclass(kind, StrEnum):
         return PLAIN_TEXT
     return {str: PLAIN_TEXT, int: BigInteger(), float: Double(), bool: Boolean()}[kind]

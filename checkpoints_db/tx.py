@@ -16,13 +16,13 @@ from crkafka_core.model.rows import Region, Row
 R = TypeVar("R", bound=Row)
 
 _CHUNK = 20_000
-"""Rows in one statement: what is sent and held at once stays within some tens of megabytes."""
+"""Rows of one statement, which keeps it below some tens of megabytes."""
 
 
 class SqlTx(SqlReader):
     """Implements `crkafka_core.control.Tx`. Changes of the region's row are collected, and written once.
 
-    Time stands still in a transaction: all rows that one mutation writes bear the same time.
+    `now` is constant in a transaction: all rows of one mutation have the same time.
     """
 
     _stored: Region | None = None
@@ -39,7 +39,7 @@ class SqlTx(SqlReader):
         self._stored = self._region = stored[0]
 
     def insert_region(self, region: Region) -> None:
-        """Insert the region's row, unless it is there; two who create at once both find one row."""
+        """Insert the region's row unless it exists; of two concurrent creators one inserts it."""
         self._write_one(Region, codec(Region).encode([region])[0], "ignore")
 
     def region(self) -> Region:
@@ -50,17 +50,17 @@ class SqlTx(SqlReader):
     def set_region(self, **changes: Any) -> Region:
         current = self.region()
         if changes.keys() & {"name", "version"}:
-            raise TypeError("name and version of a region are not for setting")
+            raise TypeError("a region's name and version cannot be set")
         changed = codec(Region).with_changes(current, changes)
         if changed != current or not changes:
-            # Without changes it says: something else of the region is new, tell those who wait.
+            # Without changes: another row of the region has changed, and waiters are notified by a new version.
             assert self._stored is not None
             changed = codec(Region).with_changes(changed, {"version": self._stored.version + 1})
         self._region = changed
         return changed
 
     def flush(self) -> None:
-        """Write what `set_region` collected."""
+        """Write the changes collected by `set_region`."""
         before, after = self._stored, self._region
         if before is None or after is None or before == after:
             return
@@ -99,11 +99,11 @@ class SqlTx(SqlReader):
         self._write(rows, "replace")
 
     def add(self, *rows: Row) -> None:
-        """All rows or none: after `KeyExists` the transaction can go on."""
+        """Insert all rows or none: after `KeyExists` the transaction can go on."""
         if not rows:
             return
         if len(rows) == 1:
-            # A failed statement would end a PostgreSQL transaction; counting what was inserted does not.
+            # A failed statement would end a PostgreSQL transaction; counting the inserted rows does not.
             if self._write(rows, "ignore") == 0:
                 raise self._key_exists(rows)
             return
@@ -148,7 +148,7 @@ class SqlTx(SqlReader):
 
     def _write_arrays(self, row: type[Row], values: list[tuple[Any, ...]], conflict: str) -> int:
         if conflict == "replace":
-            # One statement may not replace a row twice; in SQLite, row by row, the last one stands.
+            # PostgreSQL refuses to replace a row twice in one statement; as in SQLite, the last one stands.
             width = [codec(row).fields.index(name) for name in row.KEY]
             values = list({tuple(each[i] for i in width): each for each in values}.values())
         prepared = self._statements.insert_many(row, conflict)

@@ -1,6 +1,6 @@
-"""Views for people: times as times, names as words, one question each; `docs/format.md` shows how to ask them.
+"""Views for people: times as timestamps, one question each; docs/format.md shows how to query them.
 
-They are made anew at each `crkafka init`, after the migrations: they hold no data, and no migration has to carry them.
+`crkafka init` makes them again after the migrations: they have no data to migrate.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ _OF_TABLES = {
     "late": str(lateness.LATE),
     "waits": "c.region = d.region AND c.status IN ('MERGED', 'RETIRED') AND c.id > d.acknowledged AND c.rows > 0",
 }
-"""What `crkafka_core.plane.lateness` decides by; `waits`: a checkpoint that a table has not got."""
+"""Conditions of `crkafka_core.plane.lateness`; `waits`: a checkpoint that a table does not have yet."""
 
 VIEWS = tuple(_VIEWS)
 
@@ -134,11 +134,11 @@ SELECT c.relname, 'GRANT ' || a.privilege_type || ' ON ' || quote_ident(c.relnam
        || CASE WHEN a.grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END
        || CASE WHEN a.is_grantable THEN ' WITH GRANT OPTION' ELSE '' END
 FROM pg_class c, aclexplode(c.relacl) a WHERE {_OURS}"""
-"""Statements that give views what they have now: owner, options, rights."""
+"""Query for the statements that restore the views' owner, options and rights."""
 
 
 def create_views(connection: Connection) -> None:
-    """Make all views anew. PostgreSQL replaces those that are there, so that what others have made of them stays."""
+    """Make all views. PostgreSQL replaces existing ones, so that views of users built on them stay."""
     postgres = connection.dialect.name == "postgresql"
     if not postgres:
         drop_views(connection)
@@ -150,13 +150,13 @@ def create_views(connection: Connection) -> None:
         try:
             with connection.begin_nested():
                 connection.exec_driver_sql(f"CREATE OR REPLACE VIEW {name} AS {select}")
-        except DBAPIError:  # its columns are others than before
+        except DBAPIError:  # its columns have changed
             _drop(connection, name)
             connection.exec_driver_sql(f"CREATE VIEW {name} AS {select}")
 
 
 def drop_views(connection: Connection) -> None:
-    """Drop the views that are there, so that a migration may change what they read."""
+    """Drop the existing views, so that a migration may change their tables."""
     for name in inspect(connection).get_view_names():
         if name in _VIEWS:
             _drop(connection, name)
@@ -169,13 +169,13 @@ def _drop(connection: Connection, name: str) -> None:
         if sqlstate(error) != _DEPENDED_ON:
             raise
         raise SchemaError(
-            f"The view {name} changes with this version, and views or functions of yours are made of it.",
+            f"The view {name} changes with this version, and views or functions of yours are built on it.",
             hint="Drop those, run `crkafka init`, and make them again; `DROP VIEW` in psql names them.",
         ) from None
 
 
 def may_alter(connection: Connection) -> bool:
-    """Whether this user owns the tables; one who only uses them leaves the views as they are."""
+    """Whether this user owns the tables, and so may change the views."""
     if connection.dialect.name != "postgresql":
         return True
     owns = f"SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = '{VERSION_TABLE}'::regclass"
@@ -184,20 +184,20 @@ def may_alter(connection: Connection) -> bool:
 
 @contextmanager
 def keeping_grants(connection: Connection) -> Iterator[None]:
-    """Views that are made anew in the block have the owner, the options and the rights afterwards that they had before."""
+    """Restore owner, options and rights of the views that the block replaces."""
     if connection.dialect.name != "postgresql":
         yield
         return
     kept = connection.exec_driver_sql(_KEPT).fetchall()
     yield
-    there = inspect(connection).get_view_names()
+    existing = inspect(connection).get_view_names()
     for name, statement in kept:
-        if name in there:
+        if name in existing:
             connection.exec_driver_sql(statement)
 
 
 def _for_dialect(text: str, postgres: bool) -> str:
-    """Fill `{time:…}`, `{decimal:…}`, `{now}`, `{allowed}`, `{ends}` and what tables are asked for."""
+    """Fill `{time:…}`, `{decimal:…}`, `{now}`, `{allowed}`, `{ends}` and the conditions of tables."""
     while (start := text.find("{")) >= 0:
         end = text.index("}", start)
         kind, _, expression = text[start + 1 : end].partition(":")

@@ -1,4 +1,4 @@
-"""Hears that a region in PostgreSQL has changed: one listening connection per process, shared by all who wait."""
+"""Waits for changes of a region in PostgreSQL: one listening connection per process, shared by all waiters."""
 
 from __future__ import annotations
 
@@ -16,18 +16,17 @@ from checkpoints_db.reader import no_such_region
 from checkpoints_db.statements import CHANNEL
 
 _LOOK_EVERY = 5.0
-"""While the listener is up, each waiter still looks this often: a connection can be dead without anybody noticing."""
+"""Seconds between reads of each waiter while the listener is up, since its connection may be dead unnoticed."""
 _LOOK_WITHOUT_LISTENER = 0.25
 _RETRY_LISTENER = (0.1, 0.5, 1.0, 2.0)
 _IDLE_LISTENER = 120.0
-"""Seconds without a waiter after which the listener's connection is given back."""
+"""Seconds without a waiter after which the listener's connection is closed."""
 
 
 class PostgresWatch:
     """`wait` runs on the waiters' threads; `_listen` on one daemon thread per process, started by the first waiter.
 
-    What was heard is believed only while the listener has been up since: with each new connection all is forgotten, and
-    whoever waits looks into the table once.
+    Notified versions are used only while the listener stays up: a new connection clears them, and each waiter reads the table once.
     """
 
     def __init__(self, address: Address) -> None:
@@ -46,7 +45,7 @@ class PostgresWatch:
         self._free: list[Any] = []
 
     def wait(self, region: str, version: int, timeout: float) -> int:
-        """The version, as soon as it differs, or when the time is over."""
+        """The region's version once it differs from `version`, or after the timeout."""
         if self._pid != os.getpid():
             self._reset()
         deadline = time.monotonic() + timeout
@@ -62,7 +61,7 @@ class PostgresWatch:
                     self._forget(region)
 
     def close(self) -> None:
-        if self._pid != os.getpid():  # what a fork has left here is its parent's
+        if self._pid != os.getpid():  # after a fork: the connections belong to the parent
             return
         with self._changed:
             self._closed = True
@@ -105,7 +104,7 @@ class PostgresWatch:
         return _LOOK_EVERY if self._listening else _LOOK_WITHOUT_LISTENER
 
     def _sleep(self, region: str, version: int, timeout: float) -> bool:
-        """Whether something was heard."""
+        """Wait for a notification; False after the timeout."""
         with self._changed:
             listening = self._listening
             return self._changed.wait_for(
@@ -113,7 +112,7 @@ class PostgresWatch:
             )
 
     def _read_version(self, region: str) -> int:
-        """Read the version; what a listener hears meanwhile is newer and stays."""
+        """Read the version; a version notified meanwhile is newer and stays."""
         with self._changed:
             connection = self._free.pop() if self._free else None
             listening = self._listening
@@ -142,14 +141,14 @@ class PostgresWatch:
     # --- on the listener's thread ---
 
     def heard(self, payload: str) -> None:
-        """A notification: `version:region`."""
+        """Note a notification, `version:region`."""
         version, _, region = payload.partition(":")
         with self._changed:
             self._versions[region] = int(version)
             self._changed.notify_all()
 
     def listening(self, up: bool) -> None:
-        """The listener's connection came or went."""
+        """Note that the listener's connection is up or down."""
         with self._changed:
             self._versions.clear()
             self._listening = up
@@ -157,12 +156,12 @@ class PostgresWatch:
 
     @property
     def wanted(self) -> bool:
-        """Whether anybody still needs the listener."""
+        """Whether the listener is still needed."""
         return not self._closed and (self._waiters > 0 or time.monotonic() - self._last_waiter < _IDLE_LISTENER)
 
 
 def _listen(watch: weakref.ref[PostgresWatch], address: Address) -> None:
-    """Holds no reference to the watch while it sleeps, so that a forgotten store is collected."""
+    """Listens without a reference to the watch while it sleeps, so that an unused store is collected."""
     failures = 0
     while (owner := watch()) is not None and owner.wanted:
         del owner
@@ -183,7 +182,7 @@ def _listen(watch: weakref.ref[PostgresWatch], address: Address) -> None:
                         owner.heard(notice.payload)
                         del owner
         except Exception:
-            # Not told owner: whoever waits looks into the table, and gets the error that it finds there.
+            # Not reported: each waiter reads the table now, and gets the error itself.
             failures += 1
         finally:
             if (owner := watch()) is not None:
@@ -196,7 +195,7 @@ def _listen(watch: weakref.ref[PostgresWatch], address: Address) -> None:
 def _connect(address: Address) -> Any:
     import psycopg
 
-    # As the engine reads the URL: it may name several hosts.
+    # The engine's arguments for the URL, which may name several hosts.
     _, given = address.url.get_dialect()().create_connect_args(address.url)
     arguments = {**given, **renewed(given)}
     arguments.setdefault("connect_timeout", 5)

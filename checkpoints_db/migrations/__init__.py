@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 VERSIONS: tuple[str, ...] = ("0001",)
-"""Every revision there is; a test holds it to the files in `versions`."""
+"""All revisions; a test compares them with the files in `versions`."""
 
 VERSION_TABLE = "crkafka_version"
-"""Ours by name: Dagster, or whoever else has Alembic in the same database, has an `alembic_version`."""
+"""Not `alembic_version`, which Dagster or another program in the same database may have."""
 
 HEAD = VERSIONS[-1]
 """The version that this program reads and writes."""

@@ -1,4 +1,4 @@
-"""Alembic's environment: runs on the connection, and in the transaction, that `checkpoints_db.schema` brings."""
+"""Alembic's environment: runs on the connection and in the transaction of `checkpoints_db.schema`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes the next migration, from models that changed: `python -m checkpoints_db.migrations.write WHAT CHANGED`."""
+"""Writes the next migration from changed models: `python -m checkpoints_db.migrations.write WHAT CHANGED`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from checkpoints_db.schema import alembic_config, migrate
 
 
 def write(message: str, *, number: str) -> None:
-    """Compare the models with a new database at the newest version, and write the difference as a new version."""
+    """Write the difference between the models and a new database at the newest version as a new version."""
     with tempfile.TemporaryDirectory() as folder:
         engine = make_engine(parse(f"sqlite:///{Path(folder) / 'newest.db'}"), may_create=True)
         with engine.connect() as connection:
@@ -31,7 +31,7 @@ def write(message: str, *, number: str) -> None:
 
 
 def _render(kind: str, item: Any, context: AutogenContext) -> Any:
-    """All text is written as the constant at the head of the file."""
+    """Render all text types as the constant TEXT of the file."""
     return "TEXT" if kind == "type" and isinstance(item, Text) else False
 
 

@@ -33,13 +33,13 @@ class Invariants:
         row = reader.get(Region)
         if row is None:
             return
-        found, history = Findings(), History.read(reader, row)
-        chain.by_sql(history, found, self.seen)
+        findings, history = Findings(), History.read(reader, row)
+        chain.by_sql(history, findings, self.seen)
         for c in history.kept:  # by time: only where no clock steps back
             known = {TP(i.topic, i.partition) for i in history.initials if i.at <= c.opened_at}
             for tp in sorted(known - history.merged[c.id].keys()):
-                found.add("I4", f"{tp} was known when the cut was opened, and is missing", checkpoint=c.id, tp=tp)
+                findings.add("I4", f"{tp} was known when the cut was opened, and is missing", checkpoint=c.id, tp=tp)
         if [e.seq for e in reader.select(Event)] != list(range(1, row.next_event)):
-            found.add("I6", "the event log has a hole")
-        if found.kept:
-            raise Broken("\n".join(map(str, found.kept)))
+            findings.add("I6", "the event log has a hole")
+        if findings.kept:
+            raise Broken("\n".join(map(str, findings.kept)))

@@ -143,7 +143,7 @@ class Player:
 
     def _resolve(self, epoch: int, head: int) -> str:
         proposals = {tp: starts.Proposal(TOPIC_IDS[tp.topic], 100 * tp.partition, "beginning") for tp in PARTITIONS}
-        found = self.plane.do(
+        resolved = self.plane.do(
             lambda tx: starts.resolve(
                 tx,
                 member=self.name,
@@ -156,7 +156,7 @@ class Player:
                 accept_gaps=False,
             )
         )
-        self.start = {tp: found.offsets[tp] for tp in self.held}
+        self.start = {tp: resolved.offsets[tp] for tp in self.held}
         self.position, self.contributed = dict(self.start), 0
         self.epoch, self.base = epoch, head
         self.plane.do(

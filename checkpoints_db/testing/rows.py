@@ -38,20 +38,20 @@ class RowCompliance:
                 store.run(REGION, lambda tx, put=put: tx.put(*put))  # type: ignore[misc]
                 with store.read(REGION) as reader:
                     for each in put:
-                        found = reader.get(row, *(getattr(each, name) for name in own_key(row)))
-                        assert found == each, row
-                        assert [type(v) for v in _values(found)] == [type(v) for v in _values(each)], row
+                        stored = reader.get(row, *(getattr(each, name) for name in own_key(row)))
+                        assert stored == each, row
+                        assert [type(v) for v in _values(stored)] == [type(v) for v in _values(each)], row
 
     def test_a_region_comes_back_equal(self, store: Store) -> None:
         wanted = replace(sample(Region, 5), name=REGION, version=HUGE - 1)
         assert store.create(wanted, lambda tx: tx.region()) == wanted
         assert store.regions() == [wanted]
         with store.read(REGION) as reader:
-            found = reader.region()
-        assert found == wanted
-        assert [type(v) for v in _values(found)] == [type(v) for v in _values(wanted)]
+            stored = reader.region()
+        assert stored == wanted
+        assert [type(v) for v in _values(stored)] == [type(v) for v in _values(wanted)]
 
-    def test_create_keeps_the_region_that_is_there(self, store: Store) -> None:
+    def test_create_keeps_an_existing_region(self, store: Store) -> None:
         store.create(region(uid="first"), lambda tx: tx.set_region(epoch=7))
         again = store.create(region(uid="second"), lambda tx: tx.region())
         assert (again.uid, again.epoch) == ("first", 7)
@@ -77,18 +77,18 @@ class RowCompliance:
             assert reader.get(Launch, row.name) == replace(row, number=3)
 
     def test_a_taken_key_adds_nothing_and_the_transaction_can_go_on(self, store: Store) -> None:
-        there, new = sample(Launch, 1), sample(Launch, 2)
+        existing, new = sample(Launch, 1), sample(Launch, 2)
 
         def work(tx: Tx) -> None:
-            for rows in ((there,), (new, there), (new, new)):
+            for rows in ((existing,), (new, existing), (new, new)):
                 with raises(KeyExists):
                     tx.add(*rows)
             tx.add(sample(Launch, 3))
 
-        store.create(region(), lambda tx: tx.put(there))
+        store.create(region(), lambda tx: tx.put(existing))
         store.run(REGION, work)
         with store.read(REGION) as reader:
-            assert {row.name for row in reader.select(Launch)} == {there.name, sample(Launch, 3).name}
+            assert {row.name for row in reader.select(Launch)} == {existing.name, sample(Launch, 3).name}
 
     def test_nothing_put_or_added_is_nothing(self, store: Store) -> None:
         def work(tx: Tx) -> None:
@@ -213,11 +213,11 @@ class RowCompliance:
         started = time.monotonic()
         store.create(region(), lambda tx: tx.add(*rows))
         with store.read(REGION) as reader:
-            found = reader.select(MergedOffset, ("checkpoint", "=", 1))
+            stored = reader.select(MergedOffset, ("checkpoint", "=", 1))
         store.run(REGION, lambda tx: tx.put(*rows))
         assert store.run(REGION, lambda tx: tx.delete(MergedOffset, ("checkpoint", "=", 1))) == 10_000
         took = time.monotonic() - started
-        assert found == sorted(rows, key=lambda row: (row.topic, row.partition))
+        assert stored == sorted(rows, key=lambda row: (row.topic, row.partition))
         assert took < 5, f"{took:.1f} s"
 
     def test_a_long_list_is_one_condition(self, store: Store) -> None:
@@ -261,7 +261,7 @@ class RowCompliance:
         with store.read("a") as reader:
             assert [g.region for g in reader.select(Group)] == ["b"]
 
-    def test_a_region_that_is_not_there_has_no_row(self, store: Store) -> None:
+    def test_a_missing_region_has_no_row(self, store: Store) -> None:
         with store.read("nobody") as reader:
             assert reader.get(Region) is None
             with raises(NoSuchRegion):
@@ -274,7 +274,7 @@ class RowCompliance:
             assert [e.seq for e in reader.select(Event, ("seq", ">", 27), order=("seq",))] == [28, 29, 30]
             assert [e.seq for e in reader.select(Event, order=("seq",), desc=True, limit=2)] == [30, 29]
 
-    def test_an_unknown_column_or_key_is_a_mistake_that_is_told(self, store: Store) -> None:
+    def test_an_unknown_column_or_key_is_an_error(self, store: Store) -> None:
         store.create(region(), lambda tx: None)
         with store.read(REGION) as reader:
             with raises(AttributeError, KeyError):
@@ -291,9 +291,9 @@ class RowCompliance:
         store.create(region(), lambda tx: tx.put(member))
         store.run(REGION, lambda tx: tx.put(replace(member, status=MemberStatus.LOST)))
         with store.read(REGION) as reader:
-            found = reader.select(Member, ("status", "!=", MemberStatus.LIVE))
-        assert [m.status for m in found] == [MemberStatus.LOST]
-        assert found[0].status is MemberStatus.LOST
+            stored = reader.select(Member, ("status", "!=", MemberStatus.LIVE))
+        assert [m.status for m in stored] == [MemberStatus.LOST]
+        assert stored[0].status is MemberStatus.LOST
 
 
 def _values(row: object) -> list[object]:

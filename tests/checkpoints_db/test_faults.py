@@ -465,7 +465,7 @@ def test_a_lock_that_does_not_come_is_told_as_that(new_postgresql_url: str) -> N
     with store.engine.begin() as dump:
         dump.exec_driver_sql("LOCK TABLE region")
         with pytest.raises(
-            ServiceUnavailable, match="is held by somebody else: canceling statement due to lock timeout"
+            ServiceUnavailable, match="is locked by another session: canceling statement due to lock timeout"
         ):
             store.run(REGION, lambda tx: None)
     store.close()

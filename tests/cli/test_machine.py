@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from checkpoints_db import address
-from checkpoints_db.unavailable import unavailable
+from checkpoints_db.retry import unavailable
 from crkafka_core.model.rows import Table
 from crkafka_core.plane.transact import ControlPlane
 from tests.cli.conftest import SOON, YAML, Crkafka, findings
