@@ -1,1 +1,1 @@
-"""Hosts: who starts members, watches them and starts them anew."""
+"""Hosts start members, watch them, and restart them."""

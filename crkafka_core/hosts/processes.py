@@ -21,21 +21,21 @@ from crkafka_core.plane.transact import ControlPlane
 
 
 class Process(Running, Protocol):
-    """A process that was started: a `LeashedProcess`, or a simulated one."""
+    """A started process: a `LeashedProcess`, or a simulated one."""
 
     @property
     def pid(self) -> int: ...
 
 
 Launch = Callable[[Mapping[str, Any], Path | None], Process]
-"""Starts a member's process from its order; its output goes to the file, if one is named."""
+"""Starts a member's process from its order, with its output in the file, if given."""
 
 
 class LeashedProcess:
-    """A Python process that reads its order from a pipe, and ends when the pipe does: with its host, however that goes.
+    """A Python process that reads its order from a pipe, and ends with the pipe, and so with its host, however that ends.
 
-    It has a session of its own: what a terminal or a supervisor sends to the host's process group reaches the host alone, which then
-    ends the members in its order, after the last cut (faults 81, 85).
+    It has a session of its own: signals of a terminal or supervisor to the host's process group reach only the host, which ends the
+    members in its order, after the last cut (faults 81, 85).
     """
 
     def __init__(self, order: Mapping[str, Any], log: Path | None) -> None:
@@ -53,7 +53,7 @@ class LeashedProcess:
         if output is not None:
             output.close()
         assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # it died at once: its exit code says of what
+        with contextlib.suppress(BrokenPipeError):  # it died at once: its exit code is the reason
             self._process.stdin.write(json.dumps({**order, "leash": True}).encode() + b"\n")
             self._process.stdin.flush()
 
@@ -81,7 +81,7 @@ class LeashedProcess:
 
 
 class ProcessHost(Supervisor[Process]):
-    """`begin` … `end`; `log` is a folder for the output of members."""
+    """Runs each member as a process of this machine, from `begin` to `end`; `log` is a folder for their output."""
 
     def __init__(
         self,
@@ -126,6 +126,6 @@ class ProcessHost(Supervisor[Process]):
 
 
 def open_host(region: Hosted, logs: Path | None) -> ProcessHost:
-    """The host of a region whose configuration says `host: processes`; without a folder members write where we do, so little."""
+    """The host of a region with `host: processes`. Without a folder the members share our output, and log only warnings."""
     level = logs_of.level("WARNING" if logs is None else "INFO")
     return ProcessHost(region.config, region.plane, log=logs, log_level=level, log_format=logs_of.form())

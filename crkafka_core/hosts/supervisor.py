@@ -1,7 +1,7 @@
-"""Keeps as many members running as the region wants, and starts anew those that ended, with back-off (SPEC K1, G5).
+"""Keeps the wanted number of members running, and restarts those that ended, with back-off (SPEC K1, G5).
 
-What a running member is (a process, a job of Spark, a simulated one) its `Launch` knows. Life: `begin` → one loop starts who is
-wanted and not there → members end by themselves when the region is idle → `end` asks those that are left, and ends them.
+`launch` starts a member, as a process, a job of Spark, or a simulated one. Life: `begin` → one loop starts the missing members →
+members end by themselves when the region is idle → `end` asks the remaining ones to end, and kills them if they do not.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ from crkafka_core.plane.transact import ControlPlane
 
 _log = logging.getLogger(__name__)
 STABLE_S = 30.0
-"""A member that lived so long is restarted at once; the longest wait of one that did not."""
+"""Life after which a failed member is restarted at once; also the longest delay of the others."""
 CLEAN_END_PAUSE_S = 0.5
-"""Before a member that came to a clean end, and is wanted after all, is started again."""
+"""Delay before a member that ended cleanly, and is wanted again, is restarted."""
 AWAY_S = 5.0
-"""A successor that nobody has seen for so long is gone; until then its own host may start it again."""
+"""Time without a live successor after which a superseded member is started again; before, the successor's host may restart it."""
 PATIENCE_S = 15.0
-"""For a clean end of all members."""
+"""Time for a clean end of all members."""
 KILL_S = 10.0
-"""For a member that was killed to be gone."""
+"""Time for a killed member to end."""
 
 
 def restart_delay(failures: int, longest: float = STABLE_S) -> float:
-    """Seconds before a member is started again that failed so often in a row: at once after the first failure."""
+    """Seconds before a restart after so many failures in a row: none after the first."""
     return 0.0 if failures < 2 else min(0.5 * 2 ** (failures - 2), longest)
 
 
 class Running(Protocol):
-    """A member that was started."""
+    """A started member."""
 
     def poll(self) -> int | None:
-        """Its exit code once it has ended; below 0: the signal that ended it."""
+        """The exit code once it has ended, negative for a signal; None while it runs."""
 
     def wait(self, timeout: float | None = None) -> int:
-        """Until it has ended; raises `subprocess.TimeoutExpired`."""
+        """The exit code, once it has ended; raises `subprocess.TimeoutExpired`."""
 
     def terminate(self) -> None:
         """Ask for a clean end."""
@@ -63,7 +63,7 @@ R = TypeVar("R", bound=Running)
 
 
 class Hosted(Protocol):
-    """What a host needs of a region."""
+    """Interface of a region for its host."""
 
     @property
     def config(self) -> RegionConfig: ...
@@ -80,9 +80,9 @@ class _Child(Generic[R]):
     failures: int = 0
     next_start: float = 0.0
     done: bool = False
-    """It is not started again: refused, or superseded by a process that is still there."""
+    """Not to be restarted: refused, or superseded by another process."""
     code: int = 0
-    """Of its last end."""
+    """Exit code of its last end."""
 
     @property
     def superseded(self) -> bool:
@@ -109,7 +109,7 @@ class Supervisor(Generic[R]):
         self._loop = Repeated("host", self.turn, runtime)
         self._lock = threading.Lock()
         self._killed: list[tuple[str, int]] = []
-        """Members and the signals that ended them, until the event log has them."""
+        """Members and the signals that ended them, not yet in the event log."""
 
     def begin(self) -> None:
         self._runtime.start(self._loop)
@@ -121,7 +121,7 @@ class Supervisor(Generic[R]):
         return {name: running for name, running in sorted(started.items()) if running.poll() is None}
 
     def join(self, timeout: float | None = None) -> bool:
-        """Until the region is idle and all members have ended; whether that came to pass."""
+        """Wait until the region is idle and all members have ended; False after the timeout."""
         end = None if timeout is None else self._runtime.now() + timeout
         while end is None or self._runtime.now() < end:
             idle = self._plane.read(lambda _, region: region.phase is Phase.IDLE)
@@ -131,7 +131,7 @@ class Supervisor(Generic[R]):
         return False
 
     def given_up(self) -> str:
-        """Why none of the wanted members will be started any more."""
+        """Why none of the wanted members will be restarted; empty if some will."""
         with self._lock:
             wanted = [self._children[name] for name in self._names if name in self._children]
             if not wanted or len(wanted) < len(self._names) or not all(child.done for child in wanted):
@@ -139,7 +139,7 @@ class Supervisor(Generic[R]):
             return "; ".join(f"{child.name} {why_not_again(child.code)}" for child in wanted)
 
     def end(self, patience: float = PATIENCE_S) -> None:
-        """Start nobody any more, ask every member for a clean end, and end those that do not come to it."""
+        """Stop starting members, ask all for a clean end, and kill those that do not end in time."""
         self.stop_starting()
         self._runtime.ended(self._loop, None)
         living = self.running()
@@ -156,44 +156,44 @@ class Supervisor(Generic[R]):
                     running.wait(KILL_S)
 
     def stop_starting(self) -> None:
-        """Leave the members that run alone, and start no others."""
+        """Start no more members; running ones go on."""
         self._over.set()
 
     def also(self, region: Region) -> None:
-        """What a host does beside, at each look at its region; short."""
+        """Further work of a host at each turn; must be short."""
 
     def turn(self, patience: float = 0.2) -> bool:
-        """Start who is wanted and not there, then wait for a change."""
+        """Start the missing members, then wait for a change."""
         if self._over.is_set():
             return False
         try:
-            region, there = self._plane.read(self._look)
+            region, live = self._plane.read(self._read)
             with self._lock:
-                self._tend(0 if region.phase is Phase.IDLE else region.members_wanted, there)
+                self._tend(0 if region.phase is Phase.IDLE else region.members_wanted, live)
             self._log_killed()
             self.also(region)
             self._plane.wait(region.version, patience)
         except CrkafkaError as error:
             _log.warning("host: %s", error)
             self._runtime.wait(self._over, 1.0)
-        except Exception:  # a thread that died in silence would never restart a member again
+        except Exception:  # without this thread no member would be restarted
             _log.exception("host")
             self._runtime.wait(self._over, 1.0)
         self._runtime.wait(self._over, 0.05)
         return True
 
-    def _look(self, reader: Reader, region: Region) -> tuple[Region, frozenset[str]]:
-        """The region; and who is a live member, if one of ours was superseded."""
+    def _read(self, reader: Reader, region: Region) -> tuple[Region, frozenset[str]]:
+        """The region; and its live members, if one of ours was superseded."""
         ask = any(child.superseded for child in self._children.values())
         return region, frozenset(member.name for member in roster.live(reader)) if ask else frozenset()
 
-    def _tend(self, wanted: int, there: frozenset[str]) -> None:
+    def _tend(self, wanted: int, live: frozenset[str]) -> None:
         now = self._runtime.now()
         names = self._names = [self._config.member_name(i) for i in range(wanted)]
         for name in names:
             child = self._children.setdefault(name, _Child(name))
             if child.superseded:  # perhaps by a process of a host that ends soon
-                if name in there:
+                if name in live:
                     child.next_start = now + AWAY_S
                 child.done = now < child.next_start
             self._reap(child, now)
@@ -213,12 +213,12 @@ class Supervisor(Generic[R]):
         child.code, child.done = code, code in NO_RESTART
         if child.done:
             return
-        if code == 0:  # not wanted at that moment; it is started again if it still is
+        if code == 0:  # it was not wanted when it ended, and is restarted if it is wanted now
             child.failures, child.next_start = 0, now + CLEAN_END_PAUSE_S
             return
         child.failures = 1 if now - child.started > self._stable else child.failures + 1
         child.next_start = now + restart_delay(child.failures, self._stable)
-        if code < 0:  # the event log has it, which whoever follows the host reads
+        if code < 0:  # reported in the event log
             self._killed.append((child.name, -code))
         else:
             _log.warning("%s ended with code %s; it is started again", child.name, code)

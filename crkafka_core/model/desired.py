@@ -1,4 +1,4 @@
-"""What the control plane wants of one member: the only thing that a member acts on (level, not edge)."""
+"""The state that the control plane wants of one member, which is all that a member acts on (level, not edge)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from crkafka_core.model.phase import Phase
 
 @dataclass(frozen=True)
 class OpenCut:
-    """The open cut, as it was fixed for this member (SPEC C2)."""
+    """The open cut, as fixed for this member (SPEC C2)."""
 
     id: int
     parent: int
@@ -18,9 +18,9 @@ class OpenCut:
     members: tuple[str, ...]
     """Names of all expected members."""
     mine: frozenset[TP] | None
-    """What the cut fixed for this incarnation; None when it does not expect it."""
+    """Partitions that the cut expects of this incarnation; None if it expects none."""
     landed: tuple[tuple[TP, int], ...] = ()
-    """Where declared tables are behind the parent: below this offset all of them have acknowledged (SPEC S2)."""
+    """Offsets below which all declared tables have acknowledged, where they are behind the parent (SPEC S2)."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Mark:
     kind: str
     what: str
     member: str = ""
-    """Counts for this member only; empty: for whoever holds the partition."""
+    """The member that it applies to; empty: any holder of the partition."""
 
 
 @dataclass(frozen=True)
@@ -39,15 +39,15 @@ class Aim:
 
     token: str
     at: float
-    """When it was begun: a run that is tried again has the same token, and hears again what is reached."""
+    """Time of its begin: a retried run has the same token, and needs the reports again."""
     ends: tuple[tuple[TP, int], ...]
     reached: frozenset[TP] = frozenset()
-    """What SQL has of this incarnation in this epoch."""
+    """Partitions that this incarnation has reported in this epoch."""
 
 
 @dataclass(frozen=True)
 class Desired:
-    """One consistent snapshot."""
+    """One consistent snapshot of the wanted state."""
 
     uid: str
     version: int
@@ -55,24 +55,24 @@ class Desired:
     phase: Phase
     head: int
     registered: bool
-    """This incarnation is the registered, live one."""
+    """Whether this incarnation is the registered, live one."""
     superseded: bool
-    """Another incarnation of this name is registered."""
+    """Whether another incarnation of this name is registered."""
     wanted: bool
-    """A member of this name is wanted: false after scale-in, and in an idle region."""
+    """Whether a member of this name is wanted: False after scale-in, and in an idle region."""
     reported: bool = False
-    """SQL has a report of this incarnation, of this epoch and head."""
+    """Whether SQL has this incarnation's report for this epoch and head."""
     asked: bool = False
-    """SQL has heard that a cut is asked for, in this epoch and from this head."""
+    """Whether SQL has a request for a cut in this epoch and from this head."""
     filling: int = 0
-    """The last number that was handed out: what is written bears it (SPEC C8)."""
+    """The last number handed out, which rows are written with (SPEC C8)."""
     fills: frozenset[TP] | None = None
-    """The partitions of which this incarnation fills that number; None where it does not."""
+    """Partitions of which this incarnation fills that number; None if it does not."""
     opened: int = 0
     """The last number whose cut was opened."""
     assembled: bool = True
-    """As many members as are wanted are registered and live."""
+    """Whether the wanted number of members is registered and live."""
     cut: OpenCut | None = None
     marks: frozenset[Mark] = frozenset()
     aims: tuple[Aim, ...] = ()
-    """Of all bounded runs that are under way."""
+    """Ends of all bounded runs under way."""

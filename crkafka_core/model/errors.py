@@ -1,4 +1,4 @@
-"""Errors, one class per reaction: each says what happened, to whom, and what to do next."""
+"""Errors, one class per reaction, with what happened, to which part, and what to do next."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from crkafka_core.model.redaction import redact_values
 
 
 class CrkafkaError(Exception):
-    """Base of all errors that a person may see. `hint` says what to do next; `exit_code` is what a command ends with."""
+    """Base of all errors for people. `hint` is what to do next; `exit_code` is the exit code of a command."""
 
     exit_code: ClassVar[int] = 1
 
     def __init__(self, message: str, *, hint: str = "") -> None:
-        message = redact_values(message)  # what others said may quote what we gave them (SPEC U2)
+        message = redact_values(message)  # foreign error texts may quote our secrets (SPEC U2)
         super().__init__(message)
         self.message = message
         self.hint = hint
@@ -29,13 +29,13 @@ class ConfigError(CrkafkaError):
 
 
 class ServiceUnavailable(CrkafkaError):
-    """Kafka, the database or the storage is not there. Reaction: wait and try again; never counted as a failure of the region."""
+    """Kafka, the database or the storage is unavailable. Reaction: wait and try again; never counted as a failure of the region."""
 
     exit_code = 3
 
 
 class Refused(CrkafkaError):
-    """The region said no. Reaction: look at the region; nothing was changed by this call."""
+    """The region refuses a call. Reaction: look at the region; this call changed nothing."""
 
 
 class NoSuchRegion(Refused):
@@ -51,7 +51,7 @@ class OldConfiguration(Refused):
 
 
 class TooOld(Refused):
-    """The region wants a protocol that this program does not know. Reaction: the newer program. Never retried."""
+    """The region needs a protocol that this program does not know. Reaction: the newer program. Never retried."""
 
 
 class ManualAssignment(ConfigError):
@@ -67,7 +67,7 @@ class Lost(Refused):
 
 
 class Stale(Refused):
-    """The caller saw an older state than the stored one: epoch, head, counter. Reaction: read again and decide anew."""
+    """The caller saw an older state than the stored one: epoch, head, counter. Reaction: read again and decide again."""
 
 
 class NotRunning(Refused):
@@ -91,11 +91,11 @@ class Mismatch(Refused):
 
 
 class Conflict(Mismatch):
-    """A different contribution of the same incarnation is there already (SPEC C2). Reaction: the cut is aborted."""
+    """The same incarnation has made a different contribution (SPEC C2). Reaction: the cut is aborted."""
 
 
 class LeaseHeld(Refused):
-    """Somebody else holds the lease (SPEC A6, K6). Reaction: wait for the named holder, or come back later."""
+    """Another process holds the lease (SPEC A6, K6). Reaction: wait for the named holder, or try again later."""
 
 
 class LeaseLost(Refused):
@@ -103,11 +103,11 @@ class LeaseLost(Refused):
 
 
 class NoSuchCheckpoint(Refused):
-    """Unknown, superseded, aborted or retired where a live one is needed. Reaction: choose one that is listed."""
+    """The checkpoint is unknown, superseded, aborted or retired, and a live one is needed. Reaction: choose a listed one."""
 
 
 class DataLoss(Refused):
-    """Kafka no longer holds what is needed, or a topic was made anew (SPEC S4). Reaction: a person decides."""
+    """Kafka no longer has needed records, or a topic was deleted and made again (SPEC S4). Reaction: a person decides."""
 
 
 class RegionStopped(Refused):
@@ -115,7 +115,7 @@ class RegionStopped(Refused):
 
 
 class WentBack(Refused):
-    """The control plane is older than what was seen (SPEC G10). Reaction: a newer backup, or a person rewinds."""
+    """The control plane is older than numbers seen elsewhere (SPEC G10). Reaction: a newer backup, or a person rewinds."""
 
 
 class NotOwner(Refused):
@@ -129,4 +129,4 @@ class SchemaError(CrkafkaError):
 
 
 class NoControlPlane(SchemaError):
-    """There are no tables of a control plane yet. Reaction: `crkafka init`; what starts a region in Dagster makes them."""
+    """The database has no tables of a control plane. Reaction: `crkafka init`, or Dagster's job that starts the region."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 MOST_MEMBERS = 10_000
-"""Of a region: each is a process and a client of Kafka."""
+"""Largest number of members of a region: each is a process and a client of Kafka."""
 
 
 @dataclass(frozen=True)
@@ -15,40 +15,40 @@ class Limits:
     session_timeout: float = 45.0
     """Lease of a member (SPEC G3) and Kafka's session.timeout.ms."""
     isolation_timeout: float = 60.0
-    """How long past its lease a member that cannot renew stays in the Kafka group (SPEC G4)."""
+    """Time past its lease for which a member that cannot renew stays in the Kafka group (SPEC G4)."""
     start_grace: float = 10.0
-    """Since the latest first registration of a name: how long a start waits for the wanted number (SPEC G8)."""
+    """Time since the latest first registration of a name for which a start waits for the wanted number (SPEC G8)."""
     settle_timeout: float = 135.0
-    """Past it an unsettled group is alarmed (SPEC G8, X8)."""
+    """Time after which an unsettled group raises an alarm (SPEC G8, X8)."""
     drain_timeout: float = 180.0
     """Deadline of a cut: drain and checkpoint (SPEC D4)."""
     reset_timeout: float = 180.0
-    """Counted while the group is settled; past it the next attempt (SPEC X7)."""
+    """Time in a settled group after which a reset is attempted again (SPEC X7)."""
     stale_generation: float = 10.0
-    """A live member with an older generation than another for so long is lost (SPEC G4)."""
+    """Time with an older generation than another member's after which a live member is lost (SPEC G4)."""
     unheld_timeout: float = 10.0
-    """A partition nobody holds for so long in a stable group makes one member force a rebalance (SPEC G8)."""
+    """Time without a holder of a partition, in a stable group, after which a member forces a rebalance (SPEC G8)."""
     hold_max: float = 86_400.0
-    """Past it a held retirement is reported (SPEC T1)."""
+    """Time after which a held retirement is reported (SPEC T1)."""
     max_consecutive_resets: int = 5
-    """Reached: STOPPED (SPEC X6)."""
+    """Consecutive resets at which the region is STOPPED (SPEC X6)."""
     forced_budget: int = 20
     """Forced resets and losses of one operator within `forced_window` (SPEC X6)."""
     forced_window: float = 600.0
     forced_without_cut: int = 10
     """Forced resets and losses of one operator since the last completed cut (SPEC X6)."""
     backoff_cap: float = 60.0
-    """The nth consecutive attempt waits min(2**n, this) (SPEC X6)."""
+    """Longest wait before an attempt; the nth consecutive one waits 2**n (SPEC X6)."""
     backoff_base: float = 1.0
-    """Scales that wait; tests shorten it."""
+    """Factor of that wait; tests shorten it."""
     driver_lease: float = 30.0
     """Length of a driver's, writer's or reader's lease between renewals (SPEC A6, K6)."""
     retain: int = 20
-    """Merged checkpoints that are kept whole (SPEC T1)."""
+    """Merged checkpoints whose segments are kept (SPEC T1)."""
     history: int = 20_000
-    """Archived rows that are kept; 0 is for ever (SPEC T2)."""
+    """Archived rows that are kept; 0 keeps all (SPEC T2)."""
 
     @property
     def renew_every(self) -> float:
-        """A lease is renewed each third (SPEC G3)."""
+        """Seconds between renewals of a member's lease: a third of it (SPEC G3)."""
         return self.session_timeout / 3

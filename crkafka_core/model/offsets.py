@@ -1,4 +1,4 @@
-"""Offsets per topic and partition, and their compact text form in SQL."""
+"""Topic partitions and their offsets, with their compact text form in SQL."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ def unpack_offsets(text: str) -> dict[TP, int]:
 
 @lru_cache(maxsize=128)
 def partitions_in(text: str) -> frozenset[TP]:
-    """Those of which `pack_offsets` wrote an offset."""
+    """The partitions in a text of `pack_offsets`."""
     return frozenset(unpack_offsets(text))
 
 
 def parse_offsets(text: str) -> tuple[TP, int, int]:
-    """`orders[3]@17` or `orders[3]@17-20`."""
+    """Partition, first and last offset from `orders[3]@17` or `orders[3]@17-20`."""
     parts = re.fullmatch(r"(.+)\[(\d+)\]@(\d+)(?:-(\d+))?", text)
     if parts is None:
         raise ConfigError(f"{text!r} does not name offsets.", hint="Write TOPIC[PARTITION]@OFFSET, or @FIRST-LAST.")

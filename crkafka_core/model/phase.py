@@ -18,7 +18,7 @@ class Phase(StrEnum):
 
 
 class Wanted(StrEnum):
-    """What a person wants of a region, beside its phase."""
+    """State that a person wants for a region."""
 
     RUN = "run"
     STOP = "stop"
@@ -40,7 +40,7 @@ UNSETTLED = frozenset({Phase.BIRTH, Phase.RESETTING, Phase.REWINDING})
 
 
 class ClientState(StrEnum):
-    """States of a member's client, as in the original (SPEC M6)."""
+    """States of a member's client (SPEC M6)."""
 
     INITIALIZED = "INITIALIZED"
     SUBSCRIBED = "SUBSCRIBED"
@@ -50,7 +50,7 @@ class ClientState(StrEnum):
 
 
 class ClientEvent(StrEnum):
-    """What moves a client from state to state."""
+    """Events that change a client's state."""
 
     SUBSCRIBE = "subscribe"
     FETCH = "fetch"
@@ -73,4 +73,4 @@ CLIENT: dict[tuple[ClientState, ClientEvent], ClientState] = {
     (ClientState.RESET_COMPLETE, ClientEvent.RESET): ClientState.RESET_COMPLETE,
 }
 """A revocation is ignored (the state stays) when nothing was fetched since subscribing or the last reset (SPEC R2).
-A pair that is not here cannot happen: looking it up raises KeyError."""
+Other pairs cannot happen, and raise KeyError."""

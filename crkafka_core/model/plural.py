@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 MOST = 8
-"""Numbers, or spans of them, that are all named."""
+"""Most numbers, or spans of them, that are listed in full."""
 
 
 def listed(numbers: Sequence[int]) -> str:
-    """Numbers in order: all of them when they are few, else as spans without a gap; of very many spans the first and the last."""
+    """Numbers in order: a few one by one, more as spans without gaps, very many by their first and last spans."""
     if len(numbers) <= MOST:
         return ", ".join(map(str, numbers))
     starts = [n for before, n in zip([None, *numbers], numbers, strict=False) if before is None or n != before + 1]
@@ -21,5 +21,5 @@ def listed(numbers: Sequence[int]) -> str:
 
 
 def plural(number: int, one: str, many: str = "") -> str:
-    """`one` stands behind 1, `many` behind any other number: by itself `one` with an s."""
+    """A number with its noun: `one` after 1, else `many`, by default `one` with an s."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"

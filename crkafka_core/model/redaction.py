@@ -1,4 +1,4 @@
-"""Keeps what is secret out of texts: what this process has resolved, by its value, and the rest by its place (SPEC U2)."""
+"""Removes secrets from texts: those that this process has resolved by their value, others by their place (SPEC U2)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _ASSIGNED = re.compile(
 )
 _HIDDEN = "***"
 _SHORTEST = 4
-"""Shorter secrets are hidden by their place alone: by value they would eat ordinary words."""
+"""Shorter secrets are removed by place only: their values may be parts of ordinary words."""
 _known: set[str] = set()
-"""Gone through by its copy alone: other threads change it meanwhile."""
+"""Iterate over a copy: other threads change it."""
 
 
 def remember(secret: str) -> bool:
-    """Have `redact` remove this text from now on; whether it is long enough for that."""
+    """Remove this secret by value from now on; False if it is too short for that."""
     if len(secret) < _SHORTEST:
         return False
     _known.add(secret)
@@ -27,7 +27,7 @@ def remember(secret: str) -> bool:
 
 
 def forget(secrets: Collection[str]) -> None:
-    """What nobody uses any more."""
+    """Drop secrets that are no longer used."""
     _known.difference_update(secrets)
 
 
@@ -39,7 +39,7 @@ def redact(text: str) -> str:
 
 
 def redact_values(text: str) -> str:
-    """The text without remembered secrets; for texts of ours, in which a sentence such as `token: …` is meant."""
+    """The text without remembered secrets; for our own texts, in which `token: …` may be part of a sentence."""
     known = tuple(_known)
     if any(secret in text for secret in known):
         for secret in sorted(known, key=len, reverse=True):
@@ -48,7 +48,7 @@ def redact_values(text: str) -> str:
 
 
 def conceal(error: BaseException) -> BaseException:
-    """The error, with remembered secrets gone from it and from what caused it; another one in its place where that cannot be done."""
+    """The error without remembered secrets, in its causes too; a RuntimeError in its place if they cannot be removed."""
     seen: list[BaseException] = []
     waiting: list[BaseException | None] = [error]
     while waiting:

@@ -1,4 +1,4 @@
-"""A segment that is complete: what its writer tells of it, and what a contribution names (SPEC C1, C7)."""
+"""A complete segment, as its writer reports it and a contribution names it (SPEC C1, C7)."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from crkafka_core.model.offsets import TP
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What a segment holds of one partition."""
+    """Records of one partition in a segment."""
 
     tp: TP
     first: int
-    """Offset at which it begins."""
+    """Offset of the first record."""
     next: int
     """Offset of the last record, plus one."""
     rows: int
 
     def stored(self) -> list[str | int]:
-        """As SQL and digests have it."""
+        """The span's form in SQL and in digests."""
         return [self.tp.topic, self.tp.partition, self.first, self.next, self.rows]
 
 

@@ -1,4 +1,4 @@
-"""Where a segment lies: its final, unique name, made before its first byte (SPEC C7, G6)."""
+"""Path of a segment: its final, unique name, given before its first byte (SPEC C7, G6)."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class SegmentName:
 
     @classmethod
     def parse(cls, path: str) -> SegmentName | None:
-        """The name behind a path, or None if it is not a segment of ours: such a file is left alone."""
-        found = _PATH.fullmatch(path)
-        if found is None:
+        """The name of a path, or None if it is not a segment of ours: such a file is never touched."""
+        part = _PATH.fullmatch(path)
+        if part is None:
             return None
         try:
-            name = cls(found["uid"], int(found["epoch"]), found["incarnation"], int(found["number"]), int(found["seq"]))
+            name = cls(part["uid"], int(part["epoch"]), part["incarnation"], int(part["number"]), int(part["seq"]))
         except ValueError:
             return None
         return name if name.path == path else None
@@ -52,5 +52,5 @@ def segment_path(uid: str, epoch: int, incarnation: str, number: int, seq: int) 
 
 
 def epoch_folder(uid: str, epoch: int) -> str:
-    """The folder of all segments of one epoch: what orphan collection lists (SPEC T3)."""
+    """The folder of all segments of one epoch, which orphan collection lists (SPEC T3)."""
     return f"{uid}/{epoch:08d}"

@@ -1,4 +1,4 @@
-"""Which records of some checkpoints are wanted: by topic, partition, offset and time (SPEC K3)."""
+"""Selection of records of checkpoints by topic, partition, offset and time (SPEC K3)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Moment = dt.datetime | str | int
 """ISO 8601, a datetime, or milliseconds since 1970; without a zone it is UTC."""
 
 _MILLIS = re.compile(r"(?![0-9]{8}$)-?[0-9]+")
-"""Milliseconds as a text; eight digits are a date, as ISO 8601 has it too."""
+"""Milliseconds as a text; eight digits are a date of ISO 8601."""
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
@@ -27,17 +27,17 @@ class Between:
     stop: int | None = None
 
     def touches(self, first: int, stop: int) -> bool:
-        """Whether [first, stop) has anything inside."""
+        """Whether [first, stop) overlaps the interval."""
         return (self.start is None or stop > self.start) and (self.stop is None or first < self.stop)
 
 
 Erased = tuple[int, str, int, tuple[int, ...]]
-"""Checkpoint, topic, partition, and offsets of records that were erased for good."""
+"""Checkpoint, topic, partition, and offsets of erased records."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What is wanted. Each part narrows; None and an open interval narrow nothing."""
+    """Conditions that all hold for a selected record; None and an open interval are no condition."""
 
     topics: tuple[str, ...] | None = None
     partitions: tuple[int, ...] | None = None
@@ -45,7 +45,7 @@ class Selection:
     times: Between = Between()
     """Microseconds since 1970."""
     erased: tuple[Erased, ...] = ()
-    """These are not."""
+    """Erased records, which are never selected."""
 
     @classmethod
     def of(
@@ -57,7 +57,7 @@ class Selection:
         from_time: Moment | None = None,
         to_time: Moment | None = None,
     ) -> Selection:
-        """From what a person gives: what is named `from` is in, what is named `to` is not."""
+        """A selection from arguments; `from` bounds are inclusive, `to` bounds exclusive."""
         if isinstance(topics, str):
             raise ConfigError(f"topics has to be a list, not the text {topics!r}.", hint=f"Write [{topics!r}].")
         return cls(
@@ -72,7 +72,7 @@ class Selection:
         return self == EVERYTHING
 
     def may_hold(self, topic: str, partition: int, first: int, stop: int) -> bool:
-        """Whether records [first, stop) of a partition may be wanted, as far as their times are not known."""
+        """Whether records [first, stop) of a partition may be selected; their times are unknown here."""
         return (
             (self.topics is None or topic in self.topics)
             and (self.partitions is None or partition in self.partitions)
@@ -80,7 +80,7 @@ class Selection:
         )
 
     def within(self, checkpoint: int) -> Selection:
-        """For records of this checkpoint: a topic that was made anew has other ones at the same offsets."""
+        """The selection for records of this checkpoint: in a topic that was made again, an offset is of several records."""
         if not self.erased:
             return self
         return replace(self, erased=tuple(e for e in self.erased if e[0] == checkpoint))

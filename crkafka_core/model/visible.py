@@ -1,4 +1,4 @@
-"""Texts that others had a part in, for a terminal: names, reasons and client ids command nothing there."""
+"""Texts with foreign parts (names, reasons, client ids) made safe for a terminal."""
 
 from __future__ import annotations
 
@@ -7,20 +7,18 @@ from typing import Any
 
 
 def visible(text: str) -> str:
-    """The text with characters shown that would command a terminal."""
+    """The text with control characters, which could command a terminal, shown as escapes."""
     if text.isprintable():
         return text
     return "".join(c if c == "\n" or c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def one_line(text: str) -> str:
-    """The same, and no text can look like the line after it."""
+    """The same with line breaks escaped, so that no text can imitate another line."""
     return visible(text).replace("\n", "\\n")
 
 
 def json_text(value: Any, *, indent: int | None = None) -> str:
-    """JSON that a person can read too, letters of all languages as they are; the rest is escaped as JSON does it, which by itself leaves
-    C1's controls to the terminal.
-    """
+    """JSON with letters of all languages unescaped, and all control characters escaped, those of C1 too, which `json.dumps` leaves."""
     text = json.dumps(value, ensure_ascii=False, indent=indent)
     return "".join(c if c == "\n" or c.isprintable() else json.dumps(c)[1:-1] for c in text)

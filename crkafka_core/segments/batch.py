@@ -1,7 +1,7 @@
 """Arrow batches of tuples, and the runs of one partition inside them (SPEC M2, K2).
 
-A batch is made once from what the consumer returned and never copied after that: dropping a partition, skipping below
-an offset and splitting only change the list of runs.
+A batch is made once from the consumer's records and never copied: dropping a partition, skipping below an offset and splitting only
+change the list of runs.
 """
 
 from __future__ import annotations
@@ -29,26 +29,29 @@ SCHEMA = pa.schema(
         pa.field("headers", HEADERS),
     ]
 )
-"""Spark's own Kafka source with `includeHeaders`, nullable as there (SPEC K2)."""
+"""Schema of Spark's Kafka source with `includeHeaders`, with the same nullability (SPEC K2)."""
 
 CHECKPOINT = "crkafka_checkpoint"
 SEGMENT = SCHEMA.append(pa.field(CHECKPOINT, pa.int64(), nullable=False))
-"""Columns of a segment: those of records, and the number of their checkpoint (SPEC C8)."""
+"""Schema of a segment: the columns of records, and the number of their checkpoint (SPEC C8)."""
+
+TOPIC_IDS = "crkafka.topic_ids"
+"""Key of the topics' ids in a segment's metadata, as JSON."""
 
 
 def numbered(batch: pa.RecordBatch, number: int) -> pa.RecordBatch:
-    """Records as they are in a segment of this checkpoint."""
+    """Records with the columns of a segment of this checkpoint."""
     return pa.RecordBatch.from_arrays([*batch.columns, repeated(number, batch.num_rows)], schema=SEGMENT)
 
 
 def repeated(number: int, rows: int) -> pa.Array:
-    """By its buffer: asked to make an array of Python's values, Arrow first imports pandas."""
+    """A column of one number, from a buffer: `pa.array` would import pandas."""
     return pa.Array.from_buffers(pa.int64(), rows, [None, pa.py_buffer(np.full(rows, number, np.int64))])
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Rows [start, stop) of a batch: records of one partition in offset order, with none of another between them."""
+    """Rows [start, stop) of a batch: consecutive records of one partition in offset order."""
 
     tp: TP
     start: int
@@ -58,9 +61,9 @@ class Run:
     next: int
     """Offset of the last record, plus one."""
     since: int | None = None
-    """The offset that this run continues from: nothing between it and `first` was left out. None: nobody vouches for that (SPEC M3)."""
+    """The offset that this run continues from: no record between it and `first` was left out. None: unknown (SPEC M3)."""
     leader_epoch: int = -1
-    """Of the leader that wrote these records, as Kafka counts its elections; −1 is unknown (SPEC S4)."""
+    """Kafka's epoch of the leader that wrote these records; −1 is unknown (SPEC S4)."""
 
     @property
     def rows(self) -> int:
@@ -69,7 +72,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A record of which a part could not be kept, and is null (SPEC X9)."""
+    """A record with a part that could not be decoded, and is null (SPEC X9)."""
 
     tp: TP
     offset: int
@@ -81,12 +84,12 @@ class Unreadable:
 
 @dataclass(frozen=True)
 class Batch:
-    """Records, of which only the rows named by `runs` count."""
+    """Records; only the rows in `runs` belong to the batch."""
 
     records: pa.RecordBatch
     runs: tuple[Run, ...]
     unreadable: tuple[Unreadable, ...] = ()
-    """As the records came: what is dropped of the runs stays named here."""
+    """Unreadable records of all rows, also of those that `runs` no longer has."""
 
     @cached_property
     def rows(self) -> int:
@@ -94,7 +97,7 @@ class Batch:
 
     @cached_property
     def nbytes(self) -> int:
-        """Bytes of the rows that count, by their share: for bounds on memory, not for accounts."""
+        """Bytes of the rows in `runs`, estimated by their share: for bounds on memory."""
         total = self.records.num_rows
         return int(self.records.nbytes * self.rows / total) if total else 0
 
@@ -107,7 +110,7 @@ class Batch:
         return {run.tp: run.next for run in self.runs}
 
     def pieces(self) -> list[pa.RecordBatch]:
-        """The rows that count, as slices without a copy; runs that touch are one slice."""
+        """The rows in `runs` as slices without a copy; adjacent runs are one slice."""
         slices: list[tuple[int, int]] = []
         for run in self.runs:
             if slices and slices[-1][1] == run.start:
@@ -117,17 +120,17 @@ class Batch:
         return [self.records.slice(start, stop - start) for start, stop in slices]
 
     def select(self, keep: Callable[[Run], bool]) -> Batch:
-        """Only the runs that are wanted."""
+        """The batch with the runs for which `keep` is true."""
         runs = tuple(run for run in self.runs if keep(run))
         return self if len(runs) == len(self.runs) else replace(self, runs=runs)
 
     def only(self, tps: Iterable[TP]) -> Batch:
-        """Only the runs of these partitions."""
+        """The batch with the runs of these partitions."""
         wanted = frozenset(tps)
         return self.select(lambda run: run.tp in wanted)
 
     def until(self, rows: Mapping[TP, int]) -> Batch:
-        """Without what lies at or behind the given row of its partition; others stay."""
+        """The batch up to the given row of each partition; other partitions stay whole."""
         runs = []
         for run in self.runs:
             stop = min(run.stop, rows.get(run.tp, run.stop))
@@ -136,7 +139,7 @@ class Batch:
         return replace(self, runs=tuple(runs))
 
     def continuing(self, frontier: Mapping[TP, int]) -> Batch:
-        """Each run says what it continues from: the frontier of its partition, or the run before it here (SPEC M3)."""
+        """The batch with `since` of each run set to its partition's frontier, or the end of the run before it (SPEC M3)."""
         ends = dict(frontier)
         runs = []
         for run in self.runs:
@@ -145,7 +148,7 @@ class Batch:
         return replace(self, runs=tuple(runs))
 
     def skip_below(self, nexts: Mapping[TP, int]) -> Batch:
-        """Without the records below the given offset of their partition (SPEC M3); others stay."""
+        """The batch from the given offset of each partition on (SPEC M3); other partitions stay whole."""
         runs = []
         for run in self.runs:
             least = nexts.get(run.tp)
@@ -156,7 +159,7 @@ class Batch:
         return replace(self, runs=tuple(runs)) if len(runs) < len(self.runs) or runs != list(self.runs) else self
 
     def head(self, rows: int) -> tuple[Batch, Batch]:
-        """The first so many rows, and the rest (SPEC V2)."""
+        """The first `rows` rows, and the rest (SPEC V2)."""
         if rows >= self.rows:
             return self, replace(self, runs=())
         before, after, left = [], [], rows
@@ -176,15 +179,15 @@ class Batch:
         at = self._offset_column
         since = run.since if start == run.start else int(at[start - 1]) + 1
         end = run.next if stop == run.stop else int(at[stop - 1]) + 1
-        vouched = None if run.since is None else since
-        return replace(run, start=start, stop=stop, first=int(at[start]), next=end, since=vouched)
+        continued = None if run.since is None else since
+        return replace(run, start=start, stop=stop, first=int(at[start]), next=end, since=continued)
 
     def _rows_below(self, run: Run, offset: int) -> int:
         return int(np.searchsorted(self._offset_column[run.start : run.stop], offset))
 
     @cached_property
     def _offset_column(self) -> np.ndarray:
-        # Not `to_numpy()`: that imports pandas, a second and 40 MB for nothing.
+        # Not `to_numpy()`, which imports pandas: a second and 40 MB.
         column = self.records.column("offset")
         whole = np.frombuffer(column.buffers()[1], np.int64)
         return whole[column.offset : column.offset + len(column)]

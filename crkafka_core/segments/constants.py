@@ -1,6 +1,6 @@
-"""Columns of which all rows of a segment have the same value: its footer tells them, and who reads the whole does not decode them.
+"""Constant columns of a segment: its footer has their values, and a reader of the whole segment does not decode them.
 
-Few records have headers, and most segments are of one topic. Of a small segment each column costs the same, however little is in it.
+Few records have headers, and most segments are of one topic; in a small segment each column costs about the same to decode.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from crkafka_core.model.offsets import TP
 from crkafka_core.segments.batch import CHECKPOINT, SEGMENT
 
 CONSTANTS = b"crkafka.constants"
-"""Key of the footer's metadata under which they are told, as a JSON object."""
+"""Key of the constants in the footer's metadata, as a JSON object."""
 
 
 class Constants:
-    """Gathers them while the segment of a checkpoint is written."""
+    """Collects the constants while a segment is written."""
 
     def __init__(self, number: int) -> None:
         self._number = number
-        self._found: dict[str, Any] | None = None
+        self._values: dict[str, Any] | None = None
 
     def add(self, rows: pa.Table) -> None:
-        """Rows that are written, at least one."""
+        """Note rows of the segment, at least one."""
         here: dict[str, Any] = {
             name: None for name in ("key", "headers", "timestampType") if rows.column(name).null_count == rows.num_rows
         }
@@ -38,40 +38,40 @@ class Constants:
         bounds = pc.min_max(kinds).as_py()
         if not kinds.null_count and bounds["min"] == bounds["max"]:
             here["timestampType"] = bounds["min"]
-        self._found = here if self._found is None else dict(self._found.items() & here.items())
+        self._values = here if self._values is None else dict(self._values.items() & here.items())
 
     def footer(self, tps: Collection[TP]) -> dict[str, str]:
-        """What to add to the file's metadata, if all of its rows are of these partitions."""
-        found = {**(self._found or {}), CHECKPOINT: self._number}
+        """Entry of the file's metadata, for rows of these partitions."""
+        constants = {**(self._values or {}), CHECKPOINT: self._number}
         for name, values in (("topic", {tp.topic for tp in tps}), ("partition", {tp.partition for tp in tps})):
             if len(values) == 1:
-                found[name] = values.pop()
-        return {CONSTANTS.decode(): json.dumps(found, ensure_ascii=False, sort_keys=True)}
+                constants[name] = values.pop()
+        return {CONSTANTS.decode(): json.dumps(constants, ensure_ascii=False, sort_keys=True)}
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How the wanted columns of a segment are had. Most segments of a region tell the same constants: it is made once."""
+    """Which wanted columns are read and which are constant. Cached: most segments of a region have the same constants."""
 
     left: tuple[str, ...]
-    """Those that are read."""
+    """Names of the columns to read."""
     read: pa.Schema
-    """Theirs."""
+    """Schema of the columns to read."""
     _answer: pa.Schema
     _constants: tuple[_Constant | None, ...]
-    """Of each column of the answer; None: it is read."""
+    """One for each column of the answer; None for a column to read."""
 
     def completed(self, read: Sequence[pa.Array], rows: int) -> pa.RecordBatch:
-        """What was read of the others, with the constants in their places."""
+        """The wanted columns: those that were read, and the constants."""
         others = iter(read)
         columns = [next(others) if constant is None else constant.repeated(rows) for constant in self._constants]
         return pa.RecordBatch.from_arrays(columns, schema=self._answer)
 
 
 @lru_cache(maxsize=32)
-def plan_of(told: bytes, wanted: tuple[str, ...]) -> Plan:
-    """`told`: by the footer. `wanted`: in the order of the segment's columns."""
-    values: dict[str, Any] = json.loads(told or b"{}")
+def plan_of(constants_json: bytes, wanted: tuple[str, ...]) -> Plan:
+    """The plan for `wanted`, in the order of the segment's columns, by the constants in its footer."""
+    values: dict[str, Any] = json.loads(constants_json or b"{}")
     fields = {name: SEGMENT.field(name) for name in wanted}
     left = tuple(name for name in wanted if name not in values)
     constants = {name: _Constant(values[name], field) for name, field in fields.items() if name in values}
@@ -80,18 +80,18 @@ def plan_of(told: bytes, wanted: tuple[str, ...]) -> Plan:
 
 
 class _Constant:
-    """One value, in as many rows as are asked for."""
+    """One value, repeated for any number of rows."""
 
     def __init__(self, value: str | int | None, field: pa.Field) -> None:
-        there = {pa.string(): str, pa.int32(): int, pa.int64(): int}.get(field.type, type(None))
+        expected = {pa.string(): str, pa.int32(): int, pa.int64(): int}.get(field.type, type(None))
         wide = isinstance(value, int) and abs(value) >= 2 ** (field.type.bit_width - 1)
-        if (value is None and not field.nullable) or (value is not None and (not isinstance(value, there) or wide)):
+        if (value is None and not field.nullable) or (value is not None and (not isinstance(value, expected) or wide)):
             raise ValueError(f"its footer says that {field.name} is {value!r} in all rows")
         self._value, self._kind = value, field.type
         self._made: dict[int, pa.Array] = {}
 
     def repeated(self, rows: int) -> pa.Array:
-        """A part of a few more that were made before: not many more, since who counts bytes counts all of them."""
+        """A slice of a kept array, of less than twice the rows: a count of bytes includes the whole array."""
         if rows > _KEPT:
             return _made(self._value, self._kind, rows)
         size = 1 << max(rows - 1, 0).bit_length()
@@ -101,11 +101,11 @@ class _Constant:
 
 
 _KEPT = 2048
-"""Of how many rows at most constants are kept."""
+"""Most rows of a kept array."""
 
 
 def _made(value: str | int | None, kind: pa.DataType, rows: int) -> pa.Array:
-    """By its buffers: asked to make an array of Python's values, Arrow first imports pandas."""
+    """A column of one value, from buffers: `pa.array` would import pandas."""
     if value is None:
         return pa.nulls(rows, kind)
     if isinstance(value, int):

@@ -1,4 +1,4 @@
-"""What a storage can say, as errors with the path and what to do next; never with a secret (SPEC U2)."""
+"""Errors of a storage, with the path and what to do next, never with a secret (SPEC U2)."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from crkafka_core.model.errors import ConfigError, CrkafkaError, ServiceUnavaila
 
 
 class StorageUnavailable(ServiceUnavailable):
-    """The storage is not there, is full, or refuses. Reaction: wait and try again; never counted (SPEC X6)."""
+    """The storage is unreachable, full, or refuses. Reaction: wait and try again; never counted (SPEC X6)."""
 
 
 class SegmentExists(CrkafkaError):
-    """A segment of this name is there already. Reaction: fail; names are unique, so two processes share an identity."""
+    """A segment of this name exists. Reaction: fail; names are unique, so two processes share an identity."""
 
 
 class SegmentMissing(CrkafkaError):
-    """A segment that SQL names is not there. Reaction: a person looks; re-read the range from Kafka (SPEC K3)."""
+    """A segment that SQL names does not exist. Reaction: a person looks; read the range from Kafka again (SPEC K3)."""
 
 
 _HINTS = {
@@ -42,24 +42,20 @@ _WORDS = (
         "Is the service up, and the endpoint right?",
     ),
 )
-_NEVER = re.compile(
+_SECRET = re.compile(
     r"(?i)((?:access|secret)[_ ]?key(?:[_ ]?id)?|session[_ ]?token|password|signature|credential)(\s*[=:]\s*)\S+"
     r"|(//)[^/@\s]+@"
 )
-
-
 _BEFORE = re.compile(
     r"^.*AWS Error \w+ during \w+ operation(?: \([^)]*\))?: (?:curlCode: \d+, )?(?:[^;]*; Details: )?", re.DOTALL
 )
-"""What Arrow's S3 client says before the reason."""
-
-
+"""Text of Arrow's S3 client before the reason."""
 _PROBE = re.compile(r"/\.check-[\w-]+$")
-"""A file that is only written to see whether that can be done."""
+"""A test file of `Storage.check`."""
 
 
 def storage_error(error: OSError, doing: str, where: str) -> CrkafkaError:
-    """The error for an OSError that happened while doing `doing` ("writing") at a path."""
+    """The error for an OSError during `doing` ("Writing") at a path."""
     reason = error.strerror or (str(error).splitlines() or [type(error).__name__])[0]
     reason = _BEFORE.sub("", reason)[:400]
     doing, where = ("Writing to", _PROBE.sub("/", where)) if _PROBE.search(where) else (doing, where)
@@ -75,7 +71,7 @@ def storage_error(error: OSError, doing: str, where: str) -> CrkafkaError:
 
 @contextmanager
 def storage_errors(doing: str, where: str) -> Iterator[None]:
-    """An OSError of the block is raised as ours."""
+    """Raise an OSError of the block as the storage's own error."""
     try:
         yield
     except OSError as error:
@@ -84,11 +80,11 @@ def storage_errors(doing: str, where: str) -> Iterator[None]:
 
 def without_secrets(text: str) -> str:
     """The text without anything that looks like a credential."""
-    return _NEVER.sub(lambda m: f"{m[3]}***@" if m[3] else f"{m[1]}{m[2]}***", text)
+    return _SECRET.sub(lambda m: f"{m[3]}***@" if m[3] else f"{m[1]}{m[2]}***", text)
 
 
 def refuse_credentials(url: str) -> None:
-    """A URL is stored in SQL and shown, so it may not carry credentials (SPEC U2)."""
+    """Refuse a URL with credentials: it is stored in SQL and shown (SPEC U2)."""
     if re.match(r"[a-zA-Z0-9+.-]+://[^/@]+:[^/@]*@", url) or re.search(
         r"(?i)[?&](access_key|secret_key|session_token)=", url
     ):

@@ -1,4 +1,4 @@
-"""Segments in a local folder, durable when closed."""
+"""Storage in a local folder; files are durable once closed."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class LocalStorage(Storage):
             output.write(memoryview(b"crkafka"))
             output.close()
         finally:
-            self.delete(probe)  # also where the disk is full
+            self.delete(probe)  # also if the disk is full
 
     def exists(self, path: str) -> bool:
         return self._full(path).is_file()
 
     def open_read(self, path: str) -> pa.NativeFile:
-        full = f"{self.root}/{self._below(path)}"  # no `Path` here: of a small file it would be a tenth of the time
+        full = f"{self.root}/{self._below(path)}"  # a `Path` would take a tenth of a small file's time
         try:
             descriptor = os.open(full, os.O_RDONLY)
             try:
@@ -60,7 +60,7 @@ class LocalStorage(Storage):
     def open_write(self, path: str) -> Output:
         full, output = self._full(path), self._create(path)
         try:
-            # The name is made durable now, so that `close`, which a cut waits for, has only the data to flush.
+            # The name is made durable now, so that `close`, which a cut waits for, flushes only the data.
             _sync_folder(full.parent)
         except OSError as error:
             output.discard()
@@ -72,7 +72,7 @@ class LocalStorage(Storage):
             new.replace(full)
 
     def put_together(self, files: Sequence[tuple[str, bytes]]) -> None:
-        """Each folder is made durable once."""
+        """As the base class; each folder is flushed once."""
         outputs = [(self._create(path), data) for path, data in files]
         try:
             for output, data in outputs:
@@ -108,16 +108,16 @@ class LocalStorage(Storage):
             _make_folder(full.parent, self._mode)
             output = _LocalOutput(full, os.open(full, os.O_WRONLY | os.O_CREAT | os.O_EXCL, self._mode))
             if self._mode & 0o077:
-                os.chmod(full, self._mode)  # noqa: PTH101  what the configuration says, whatever the umask of this process
+                os.chmod(full, self._mode)  # noqa: PTH101  the configured mode, whatever this process's umask
         except FileExistsError as error:
-            raise SegmentExists(f"{full} is there already.", hint="Do two members share an identity?") from error
+            raise SegmentExists(f"{full} exists already.", hint="Do two members share an identity?") from error
         except OSError as error:
             raise storage_error(error, "Creating", str(full)) from error
         return output
 
     @contextlib.contextmanager
     def _beside(self, path: str, data: bytes, durable: bool = True) -> Iterator[tuple[Path, Path]]:
-        """A file written beside the one that it is to become, and that one; how it got its name is durable afterwards."""
+        """A temporary file with the data, and the path that the caller gives it; the rename is durable afterwards."""
         full = self._full(path)
         folder, _, name = path.rpartition("/")
         new = f"{folder}/.{name}" if folder else f".{name}"
@@ -142,8 +142,8 @@ class LocalStorage(Storage):
             _make_folder(full.parent, self._mode)
             if not full.exists() and not _link(source, path, full):
                 _copy(source, path, full)
-            os.chmod(full, self._mode)  # noqa: PTH101  a link has the mode of what it is linked to: one for both
-            os.utime(full)  # what a VACUUM takes for garbage is old; this is new here, whatever its age elsewhere
+            os.chmod(full, self._mode)  # noqa: PTH101  a link shares its mode with the source
+            os.utime(full)  # else a VACUUM, which deletes old unknown files, could delete it before its commit
             _sync_folder(full.parent)
             return full.stat().st_size
 
@@ -154,7 +154,7 @@ class LocalStorage(Storage):
                 full.unlink()
             except FileNotFoundError:
                 return False
-        with contextlib.suppress(OSError):  # an empty folder of an old epoch is useless; a full one stays
+        with contextlib.suppress(OSError):  # removes the folder of an old epoch once it is empty
             full.parent.rmdir()
         return True
 
@@ -164,7 +164,7 @@ class LocalStorage(Storage):
             for folder, _, names in os.walk(top, onerror=_raise_unless_missing):
                 for name in sorted(names):
                     full = Path(folder, name)
-                    with contextlib.suppress(FileNotFoundError):  # deleted while we looked
+                    with contextlib.suppress(FileNotFoundError):  # deleted during the listing
                         status = full.stat()
                         yield Stored(full.relative_to(self.root).as_posix(), status.st_size, status.st_mtime)
 
@@ -218,7 +218,7 @@ class _LocalOutput(Output):
 
 
 def _link(source: Storage, path: str, full: Path) -> bool:
-    """Whether the file system could."""
+    """Link a file; False if the file system cannot."""
     if not isinstance(source, LocalStorage):
         return False
     try:
@@ -226,14 +226,14 @@ def _link(source: Storage, path: str, full: Path) -> bool:
     except FileNotFoundError:
         raise
     except FileExistsError:
-        pass  # whole, since it is only ever made whole
+        pass  # complete: the name is given to complete files only
     except OSError:
         return False  # another file system, or one without links
     return True
 
 
 def _copy(source: Storage, path: str, full: Path) -> None:
-    """Under another name first: what is there is whole."""
+    """Copy a file under a temporary name and rename it, so that `full` is always complete."""
     part = full.with_name(f"{full.name}.{uuid.uuid4().hex}.part")
     try:
         with source.open_read(path) as reading, part.open("xb") as writing:
@@ -247,9 +247,9 @@ def _copy(source: Storage, path: str, full: Path) -> None:
 
 
 _AT_ONCE = 1 << 20
-"""Bytes up to which a file is read at one go: mapped, each of its pages costs a fault, together twice the time."""
+"""Bytes up to which a file is read in one call: with a mapping, page faults double the time."""
 _FLUSH_EVERY = 8 << 20
-"""Bytes after which the system is asked to begin writing to disk, so that little is left for `close` to wait for."""
+"""Bytes after which the kernel is asked to start writing to disk, so that `close` waits for little."""
 _SYNC_FILE_RANGE_WRITE = 2
 
 
@@ -259,7 +259,7 @@ def _start_flush(descriptor: int) -> None:
 
 
 def _find_sync_file_range() -> ctypes._NamedFuncPointer | None:
-    """Linux only; elsewhere `close` does all of it."""
+    """The function on Linux; elsewhere `close` flushes everything."""
     if not sys.platform.startswith("linux"):
         return None
     try:
@@ -272,7 +272,7 @@ _sync_file_range = _find_sync_file_range()
 
 
 def _make_folder(folder: Path, mode: int) -> None:
-    """Make a folder and what is above it, each made durable in its parent; who may read its files may enter it."""
+    """Make a folder and its parents durably; users who may read its files may enter it."""
     mode |= (mode & 0o444) >> 2
     missing = []
     while not folder.is_dir():
@@ -302,7 +302,7 @@ def _raise_unless_missing(error: OSError) -> None:
 
 
 def _rename_new(old: Path, new: Path) -> None:
-    """Rename a file if there is none of the new name, as Linux and macOS can; `FileExistsError` if there is."""
+    """Rename a file atomically, on Linux and macOS; FileExistsError if the new name is taken."""
     libc = ctypes.CDLL(None, use_errno=True)
     names = os.fsencode(old), os.fsencode(new)
     if hasattr(libc, "renameat2"):

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 from pyarrow import fs
 
+from crkafka_core.config.location import S3, store_of
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.segments.errors import SegmentMissing, storage_error, storage_errors
 from crkafka_core.segments.storage import Output, R, Storage, Stored, T
@@ -29,11 +30,11 @@ _OPTIONS = (
 )
 
 _AT_ONCE = 16
-"""Files that wait for the network at the same time."""
+"""Concurrent calls."""
 
 
 class ObjectStorage(Storage):
-    """A prefix of a bucket, or a folder of HDFS. A file appears when it is closed, whole."""
+    """A prefix of a bucket, or a folder of HDFS. A file appears complete, when it is closed."""
 
     def __init__(self, url: str, options: Mapping[str, str]) -> None:
         unknown = sorted(set(options) - set(_OPTIONS))
@@ -41,8 +42,8 @@ class ObjectStorage(Storage):
             raise ConfigError(f"storage: unknown option {unknown[0]!r}.", hint=f"There are: {', '.join(_OPTIONS)}.")
         self.url = url.rstrip("/")
         self._options = dict(options)
-        self._scheme = urlsplit(url).scheme
-        self.puts_new = self._scheme in ("s3", "s3a")
+        self._store = store_of(url)
+        self.puts_new = self._store.puts_new
         self._files, self._root = self._connect()
 
     def __reduce__(self) -> tuple[type[ObjectStorage], tuple[str, Mapping[str, str]]]:
@@ -76,7 +77,7 @@ class ObjectStorage(Storage):
     def open_write(self, path: str) -> Output:
         full = self._full(path)
         with storage_errors("Creating", self.uri(path)):
-            if self._scheme not in _FLAT:
+            if self._store.folders:
                 self._files.create_dir(full.rsplit("/", 1)[0], recursive=True)
             return _ObjectOutput(self._files, full, self.uri(path))
 
@@ -92,7 +93,7 @@ class ObjectStorage(Storage):
     def own(self, source: Storage, path: str, name: str) -> int:
         full = self._full(name)
         with storage_errors("Taking over", source.uri(path)):
-            if isinstance(source, ObjectStorage) and (source._scheme, source._options) == (self._scheme, self._options):
+            if isinstance(source, ObjectStorage) and (source._store, source._options) == (self._store, self._options):
                 self._files.copy_file(source._full(path), full)
             else:
                 self._copied(source, path, name)
@@ -106,7 +107,7 @@ class ObjectStorage(Storage):
                     output.write(memoryview(chunk))
             output.close()
         except BaseException:
-            output.discard()  # or an unfinished upload stays for ever
+            output.discard()  # else an unfinished upload stays for ever
             raise
 
     def delete(self, path: str) -> bool:
@@ -120,21 +121,23 @@ class ObjectStorage(Storage):
         files = [*of]
         if len(files) < 2:
             return super().each(work, files)
-        with ThreadPool(min(_AT_ONCE, len(files))) as pool:  # a call that hangs does not keep a process from ending
+        with ThreadPool(
+            min(_AT_ONCE, len(files))
+        ) as pool:  # its threads are daemons: a hanging call does not block the exit
             return pool.map(work, files, chunksize=1)
 
     def list(self, prefix: str) -> Iterator[Stored]:
         top = self._full(prefix) if prefix else self._root
         selector = fs.FileSelector(top, recursive=True, allow_not_found=True)
         with storage_errors("Listing", self.uri(prefix)):
-            found = self._files.get_file_info(selector)
-        for info in found:
+            infos = self._files.get_file_info(selector)
+        for info in infos:
             if info.type == fs.FileType.File:
                 modified = (info.mtime_ns or 0) / 1e9
                 yield Stored(info.path[len(self._root) :].lstrip("/"), info.size, modified)
 
     def end_uploads(self, prefix: str, only: Callable[[str], bool] = lambda _: True) -> int:
-        if self._scheme not in ("s3", "s3a"):
+        if self._store is not S3:
             return 0
         bucket, _, root = self._root.partition("/")
         below = "/".join(part for part in (root, prefix) if part) + "/"
@@ -152,11 +155,13 @@ class ObjectStorage(Storage):
 
     def _connect(self) -> tuple[fs.FileSystem, str]:
         try:
-            if self._scheme in ("s3", "s3a"):
+            if self._store is S3:
                 parts = urlsplit(self.url)
                 return fs.S3FileSystem(**_s3_arguments(self._options | self._from_query())), parts.netloc + parts.path
             if self._options:
-                raise ConfigError(f"storage: {self._scheme}:// takes no options.", hint="Use the environment.")
+                raise ConfigError(
+                    f"storage: {urlsplit(self.url).scheme}:// takes no options.", hint="Use the environment."
+                )
             files, root = fs.FileSystem.from_uri(self.url)
             return files, root.rstrip("/")
         except (pa.ArrowInvalid, NotImplementedError, ImportError) as error:
@@ -168,7 +173,7 @@ class ObjectStorage(Storage):
             raise storage_error(error, "Opening", self.url) from error
 
     def _from_query(self) -> dict[str, str]:
-        """Options in the URL, as Arrow has them: `?endpoint_override=…&scheme=http&region=…`."""
+        """Options in the URL, with Arrow's names: `?endpoint_override=…&scheme=http&region=…`."""
         pairs = [pair.partition("=") for pair in urlsplit(self.url).query.split("&") if pair]
         named = {("endpoint" if name == "endpoint_override" else name): value for name, _, value in pairs}
         unknown = sorted(set(named) - set(_OPTIONS))
@@ -180,8 +185,6 @@ class ObjectStorage(Storage):
 
 
 _CHUNK = 8 << 20
-_FLAT = ("s3", "s3a", "gs", "gcs")
-"""Stores without folders: making one would only leave an empty object behind."""
 
 
 class _ObjectOutput(Output):
@@ -198,7 +201,7 @@ class _ObjectOutput(Output):
             self._stream.close()
 
     def discard(self) -> None:
-        # Arrow has no abort: closing completes the upload, so that what is removed is a file and no forgotten part.
+        # Arrow has no abort: closing completes the upload, so that a whole file is removed and no part of it stays.
         with contextlib.suppress(Exception):
             self._stream.close()
         with contextlib.suppress(Exception):
@@ -216,7 +219,7 @@ def _s3_arguments(options: Mapping[str, str]) -> dict[str, object]:
         "session_token": options.get("session_token"),
         "connect_timeout": float(options.get("connect_timeout", 5)),
         "request_timeout": float(options.get("request_timeout", 30)),
-        # Parts are sent while the region runs; `close` waits for the last one only.
+        # Parts are uploaded in the background; `close` waits for the last one only.
         "background_writes": True,
     }
     return {name: value for name, value in wanted.items() if value is not None}

@@ -1,10 +1,10 @@
 """The mark of ownership beside a region's segments: which control plane may write and delete there (SPEC T3).
 
-A control plane is copied easily: a dump that becomes a staging system, a SQLite file beside its original. Both then name the same
-region uid, and each would take what the other writes for orphans. So the storage says who owns it: `owner-<uid>.json` in the root
-names the place of the control plane, and the numbers that it had issued when it last looked. A copy is at another place, and is
-refused. A copy that calls itself by the same place (the same path on another machine, a clone of a whole PostgreSQL cluster) is
-told by the numbers only: whoever goes on first owns the storage, and the other one has gone back in time (SPEC G10).
+A control plane is easily copied: a dump that becomes a staging system, a SQLite file beside its original. Both then have the same
+region uid, and each would delete the other's files as orphans. So `owner-<uid>.json` in the root of the storage names the place of the
+control plane, and the numbers that it had issued at its last check. A copy at another place is refused. A copy at the same place (the
+same path on another machine, a clone of a whole PostgreSQL cluster) differs by the numbers only: the first one to go on owns the
+storage, and the other is treated as a restored backup (SPEC G10).
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from crkafka_core.segments.storage import Storage
 
 @dataclass(frozen=True)
 class Mark:
-    """What the storage says about its owner."""
+    """Content of the mark of ownership."""
 
     place: str
     shown: str
     host: str
     epoch: int
     checkpoint: int
-    """The highest that was issued."""
+    """The highest number issued."""
 
 
 def path_of(uid: str) -> str:
-    """Where the mark of a region lies; beside its folder, so that no listing of segments finds it."""
+    """Path of a region's mark, beside its folder, so that listings of segments do not include it."""
     return f"owner-{uid}.json"
 
 
 def read(storage: Storage, uid: str) -> Mark | None:
-    """The mark, or None where nobody has left one."""
+    """The mark, or None without one."""
     try:
         with storage.open_read(path_of(uid)) as source:
             return Mark(**json.loads(source.read()))
@@ -49,7 +49,7 @@ def read(storage: Storage, uid: str) -> Mark | None:
 
 
 def check(storage: Storage, uid: str, place: Place, *, region: str) -> Mark | None:
-    """The mark, if there is one; refused when it names another control plane."""
+    """The mark, or None without one. Refused if it names another control plane."""
     mark = read(storage, uid)
     if mark is not None and mark.place != _seen_from(storage, place):
         raise NotOwner(
@@ -61,7 +61,7 @@ def check(storage: Storage, uid: str, place: Place, *, region: str) -> Mark | No
 
 
 def _whose(mark: Mark, place: Place) -> str:
-    """In words; a dump that was restored into a new database, or server, may have the old address."""
+    """Description of the owner; a dump restored into a new database or server may have the old address."""
     if mark.shown != place.shown:
         return f"the control plane {mark.shown} (last seen from {mark.host}); {place.shown} is a copy of it, or it was moved"
     return (
@@ -71,24 +71,24 @@ def _whose(mark: Mark, place: Place) -> str:
 
 
 def claim(storage: Storage, uid: str, place: Place, *, epoch: int, checkpoint: int) -> None:
-    """Say that this control plane owns the region's segments, and what it has issued by now."""
+    """Write this control plane's mark, with the numbers that it has issued."""
     mark = Mark(_seen_from(storage, place), place.shown, socket.gethostname(), epoch, checkpoint)
     if mark != read(storage, uid):
         storage.put(path_of(uid), json.dumps(dataclasses.asdict(mark)).encode())
 
 
 def remove(storage: Storage, uid: str) -> None:
-    """The region is deleted."""
+    """Remove the mark of a deleted region."""
     storage.delete(path_of(uid))
 
 
 def begin_deletion(storage: Storage, region: str, uid: str) -> None:
-    """Before the region's rows go: after that nothing else tells which files were its own (SPEC G9)."""
+    """Note a deletion before the region's rows are deleted: afterwards only this note has the uid of its files (SPEC G9)."""
     storage.put(_deletion_of(region), json.dumps({"uid": uid}).encode())
 
 
 def deletion(storage: Storage, region: str) -> str:
-    """The uid of the region of this name whose deletion was begun and not ended; empty where there is none."""
+    """Uid of the region of this name whose deletion has begun and not ended, or empty."""
     try:
         with storage.open_read(_deletion_of(region)) as source:
             return str(json.loads(source.read())["uid"])
@@ -97,7 +97,7 @@ def deletion(storage: Storage, region: str) -> str:
 
 
 def end_deletion(storage: Storage, region: str) -> None:
-    """All of it is deleted, or nothing will be."""
+    """Remove the note: everything is deleted, or nothing will be."""
     storage.delete(_deletion_of(region))
 
 
@@ -106,7 +106,7 @@ def _deletion_of(region: str) -> str:
 
 
 def _seen_from(storage: Storage, place: Place) -> str:
-    """A SQLite file beside a local folder is named from there: the two may be moved or mounted elsewhere together."""
+    """Key of the control plane's place; of a SQLite file relative to a local storage, since both may be moved together."""
     scheme, _, path = place.key.partition(":")
     if scheme == "sqlite" and storage.is_local and path:
         return f"sqlite:{Path(os.path.relpath(path, os.path.realpath(storage.url))).as_posix()}"

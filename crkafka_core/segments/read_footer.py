@@ -1,4 +1,4 @@
-"""What the footer of a segment, or of another Parquet file, tells of its rows, without reading them."""
+"""Statistics in the footer of a segment or another Parquet file, without reading its rows."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from crkafka_core.segments.errors import storage_error
 from crkafka_core.segments.storage import Storage
 
 _NO_SUCH_YEAR = (ValueError, OverflowError, OSError)
-"""What Python says of a time in a year that it has not."""
+"""Errors of Python for a time in a year beyond its range."""
 
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """Rows, and the bounds of their timestamps where every one has a timestamp that can be told."""
+    """Number of rows, and the bounds of their timestamps; None if a row has none, or a bound is beyond Python's years."""
 
     rows: int
     earliest: datetime | None
@@ -27,62 +27,62 @@ class Footer:
 
 
 def footer(storage: Storage, path: str) -> Footer:
-    """Read it."""
+    """The footer of a segment."""
     about = _metadata(storage, path)
     at = about.schema.names.index("timestamp")
     lowest, highest = [], []
     for group in range(about.num_row_groups):
-        found = about.row_group(group).column(at).statistics
-        if found is None or not found.has_min_max or found.null_count:
+        bounds = about.row_group(group).column(at).statistics
+        if bounds is None or not bounds.has_min_max or bounds.null_count:
             return Footer(about.num_rows, None, None)
         try:
-            lowest.append(_time(found.min))
-            highest.append(_time(found.max))
+            lowest.append(_time(bounds.min))
+            highest.append(_time(bounds.max))
         except _NO_SUCH_YEAR:
             return Footer(about.num_rows, None, None)
     return Footer(about.num_rows, min(lowest, default=None), max(highest, default=None))
 
 
 def row_count(storage: Storage, path: str) -> int:
-    """Rows alone, of any Parquet file."""
+    """Number of rows of any Parquet file."""
     return int(_metadata(storage, path).num_rows)
 
 
 def names(storage: Storage, path: str) -> list[str]:
-    """Of the columns at the top."""
+    """Names of the top-level columns."""
     about = _metadata(storage, path)
     return list(about.schema.to_arrow_schema().names)
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Of one that is not nested."""
+    """Statistics of a column that is not nested."""
 
     nulls: int
     least: Any = None
     greatest: Any = None
-    """None where it does not tell, or there is no value."""
+    """Bounds; None if the footer has none, or all values are null."""
 
 
 def columns(storage: Storage, path: str) -> tuple[int, dict[str, Column]]:
-    """How many rows a file has, and what it tells of its columns, by their names."""
+    """Number of rows, and the statistics of the columns by name."""
     return columns_of(_metadata(storage, path))
 
 
 def columns_of(about: Any) -> tuple[int, dict[str, Column]]:
-    """The same of Parquet's metadata."""
+    """The same from Parquet's metadata."""
     groups = [about.row_group(i) for i in range(about.num_row_groups)]
-    found: dict[str, Column] = {}
+    by_name: dict[str, Column] = {}
     for at, name in enumerate(about.schema.names):
-        told = [group.column(at).statistics for group in groups]
-        if about.schema.column(at).path != name or any(each is None or not each.has_null_count for each in told):
+        stats = [group.column(at).statistics for group in groups]
+        if about.schema.column(at).path != name or any(each is None or not each.has_null_count for each in stats):
             continue
-        nulls, filled = sum(each.null_count for each in told), [each for each in told if each.num_values]
-        found[name] = Column(nulls)
+        nulls, filled = sum(each.null_count for each in stats), [each for each in stats if each.num_values]
+        by_name[name] = Column(nulls)
         if filled and all(each.has_min_max for each in filled):
             with suppress(*_NO_SUCH_YEAR):
-                found[name] = Column(nulls, min(each.min for each in filled), max(each.max for each in filled))
-    return about.num_rows, found
+                by_name[name] = Column(nulls, min(each.min for each in filled), max(each.max for each in filled))
+    return about.num_rows, by_name
 
 
 def _metadata(storage: Storage, path: str) -> Any:

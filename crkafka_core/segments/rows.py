@@ -1,4 +1,4 @@
-"""Rows of any Parquet file in a storage, batch by batch, and a new file of them: for what a compaction has made of segments."""
+"""Reads and writes any Parquet file in a storage batch by batch, such as one that a compaction made of segments."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from crkafka_core.segments.scan import rows_at_once
 from crkafka_core.segments.storage import Output, Storage
 
 _ROWS = 65_536
-"""A batch has at most so many rows: far fewer where they are large, since a small file may hold gigabytes that shrink well."""
+"""Most rows of a batch; far fewer if they are large, since a small file may expand to gigabytes."""
 
 
 class OtherColumns(Exception):
-    """The file has its columns under other names."""
+    """The file lacks a needed column, as under column mapping."""
 
 
 def batches(
     storage: Storage, path: str, needed: Collection[str], *, only: bool, kept: Sequence[bool] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a file, which has to have the needed columns; all of its columns, or only these.
+    """The rows of a file with the needed columns; `only` these, or all columns. OtherColumns if one is missing.
 
-    `kept`: for each row, up to the last that is marked as deleted beside the file, whether it is there.
+    `kept`: whether each row still exists, up to the last row that a deletion vector marks as deleted.
     """
     at = 0
     with storage.open_read(path) as source:
@@ -36,7 +36,7 @@ def batches(
         ):
             plain = pa.schema([field.with_type(_plain(field.type)) for field in batch.schema])
             rows = batch if plain.equals(batch.schema) else batch.cast(plain)
-            rows = rows.replace_schema_metadata(None)  # what the footer tells is true of this file alone
+            rows = rows.replace_schema_metadata(None)  # the footer's metadata is true of this file only
             if kept is not None:
                 flags = list(kept[at : at + rows.num_rows])
                 at += rows.num_rows
@@ -45,16 +45,16 @@ def batches(
 
 
 def records(storage: Storage, path: str, columns: Iterable[str]) -> list[dict[str, Any]]:
-    """All rows of a file, as Python has them, with those of the columns (`top.inside`) that it has."""
+    """All rows of a file as Python objects, with those of the columns (`top.inside`) that it has."""
     with storage.open_read(path) as source:
         parquet = pq.ParquetFile(source)
         names = parquet.schema_arrow.names
-        found: list[dict[str, Any]] = parquet.read([c for c in columns if c.split(".")[0] in names]).to_pylist()
-    return found
+        rows: list[dict[str, Any]] = parquet.read([c for c in columns if c.split(".")[0] in names]).to_pylist()
+    return rows
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
-    """Without views, as which delta-rs writes texts and bytes: Arrow filters none of them."""
+    """The type without views, which delta-rs writes for texts and bytes and Arrow cannot filter."""
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(_plain(field.type)) for field in kind])
     if pa.types.is_list(kind):
@@ -63,7 +63,7 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 
 def write(storage: Storage, path: str, rows: Iterable[pa.RecordBatch], *, compression: str = "snappy") -> int:
-    """A new file with these rows, at least one, in place of one that an attempt that died has left; its size."""
+    """Write a file with these rows, at least one, over the remains of a failed attempt; its size."""
     storage.delete(path)
     file = File(storage, path, compression=compression)
     try:
@@ -91,20 +91,20 @@ class File:
         self._writer.write_batch(batch)
 
     def close(self) -> int:
-        """Whole and durable; its size."""
+        """Complete the file durably; its size."""
         assert self._writer is not None
         self._writer.close()
         self._sink.output.close()
         return self._sink.written
 
     def discard(self) -> None:
-        """End it and remove what there is."""
-        self._sink.dead = True  # Arrow writes a footer when its writer goes
+        """End the write and remove the file."""
+        self._sink.dead = True  # Arrow's writer still writes a footer when it is deleted
         self._sink.output.discard()
 
 
 class Sink:
-    """A new file, as Arrow writes to it; whoever opened it closes it, after Parquet's footer."""
+    """File object that Arrow writes to. The owner of `output` closes that, after Parquet's footer."""
 
     closed = False
 
@@ -125,12 +125,12 @@ class Sink:
         return self.written
 
     def flush(self) -> None:
-        """Durable at its close, which is the output's business."""
+        """Nothing: the output is flushed at its close."""
 
     def close(self) -> None:
-        """Not yet."""
+        """Nothing: the owner closes the output."""
 
 
 def parquet_writer(sink: Sink, schema: pa.Schema, **settings: Any) -> pq.ParquetWriter:
-    """Writes Parquet into a new file."""
+    """A Parquet writer into a new file."""
     return pq.ParquetWriter(pa.PythonFile(sink, mode="w"), schema, **settings)

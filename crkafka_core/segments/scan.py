@@ -1,25 +1,27 @@
-"""Reads a segment batch by batch, for readers whose memory is small beside it."""
+"""Reads segments: batch by batch for readers with less memory, or whole; and hashes them."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from isal import isal_zlib
 
 from crkafka_core.model.errors import DataLoss
 from crkafka_core.model.plural import plural
 from crkafka_core.model.selection import EVERYTHING, Between, Selection
-from crkafka_core.segments.batch import CHECKPOINT, SEGMENT
+from crkafka_core.segments.batch import CHECKPOINT, SEGMENT, TOPIC_IDS
 from crkafka_core.segments.constants import CONSTANTS, plan_of
-from crkafka_core.segments.errors import storage_error
+from crkafka_core.segments.errors import storage_error, storage_errors
 from crkafka_core.segments.storage import Storage
 
 BATCH_ROWS = 10_000
 BATCH_BYTES = 8 << 20
-"""A batch has at most so many rows, and about so many bytes: records of a megabyte come a few at a time."""
+"""Most rows of a batch, and its approximate bytes: records of a megabyte come a few at a time."""
 
 
 def scan_segment(
@@ -30,10 +32,10 @@ def scan_segment(
     columns: Sequence[str] | None = None,
     selection: Selection = EVERYTHING,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a segment in file order; SegmentMissing if it is not there, DataLoss if it has not the rows that were `landed`.
+    """The rows of a segment in file order; SegmentMissing if it does not exist, DataLoss if it has not `landed` rows.
 
-    Only some columns if named, and only the rows that are selected: row groups without any are not read. On the caller's core
-    alone: who has many files, mostly small ones, reads them side by side, and Arrow's own threads would cost more than they bring.
+    Only the named columns and the selected rows; row groups without selected rows are not read. Single-threaded: callers read many,
+    mostly small files in parallel, and Arrow's threads would cost more than they save.
     """
     with storage.open_read(path) as source:
         try:
@@ -56,7 +58,7 @@ def scan_segment(
 
 
 def _at_once(file: pq.ParquetFile, wanted: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
-    """All rows of a small one, of which each column costs about the same: those that are constant are not decoded."""
+    """All rows of a small segment in one batch, without decoding its constant columns."""
     meta = file.metadata
     plan = plan_of((meta.metadata or {}).get(CONSTANTS, b""), wanted)
     if not plan.left:
@@ -77,7 +79,7 @@ def _batches(file: pq.ParquetFile, wanted: Sequence[str], selection: Selection) 
 
 
 def selected(batch: pa.RecordBatch, selection: Selection) -> pa.RecordBatch:
-    """The rows that are selected; whose columns that are looked at are in the batch."""
+    """The selected rows of a batch, which has all columns that the selection filters by."""
     masks = []
     if selection.topics is not None:
         masks.append(pc.is_in(batch.column("topic"), pa.array(selection.topics, pa.string())))
@@ -103,18 +105,18 @@ def _inside(batch: pa.RecordBatch, name: str, between: Between, kind: pa.DataTyp
 
 
 def _filtered(selection: Selection) -> set[str]:
-    """The columns that the selection looks at."""
-    looked = {
+    """The columns that the selection filters by."""
+    filters = {
         "topic": selection.topics is not None or selection.erased,
         "partition": selection.partitions is not None or selection.erased,
         "offset": selection.offsets != Between() or selection.erased,
         "timestamp": selection.times != Between(),
     }
-    return {name for name, does in looked.items() if does}
+    return {name for name, active in filters.items() if active}
 
 
 def _touched(group: Any, selection: Selection) -> bool:
-    """Whether a row group may have a row that is selected, by the statistics that members write."""
+    """Whether a row group may have selected rows, by its statistics."""
     columns = [group.column(i) for i in range(group.num_columns)]
     return all(
         _may_hold(column.path_in_schema, column.statistics, selection)
@@ -131,18 +133,18 @@ def _may_hold(name: str, stats: Any, selection: Selection) -> bool:
             return selection.partitions is None or any(stats.min <= p <= stats.max for p in selection.partitions)
         case "offset":
             return selection.offsets.touches(stats.min, stats.max + 1)
-        case "timestamp":  # raw, since it may lie past the year 9999, which Python does not have
+        case "timestamp":  # raw, since it may be past the year 9999, Python's last
             return selection.times.touches(stats.min_raw, stats.max_raw + 1)
     return True
 
 
 def _bytes(meta: Any) -> int:
-    """Of all row groups, as they are in memory, about."""
+    """Approximate size of all row groups in memory."""
     return sum(int(meta.row_group(i).total_byte_size) for i in range(meta.num_row_groups))
 
 
 def rows_at_once(meta: Any, most: int = BATCH_ROWS) -> int:
-    """Rows of a batch, so that it has about `BATCH_BYTES` where rows are widest."""
+    """Rows of a batch of about `BATCH_BYTES` in the row group with the largest rows."""
     least = most
     for i in range(meta.num_row_groups):
         group = meta.row_group(i)
@@ -152,7 +154,7 @@ def rows_at_once(meta: Any, most: int = BATCH_ROWS) -> int:
 
 
 class _File(pq.ParquetFile):  # type: ignore[misc]
-    """Its columns are at their places: to list their names takes a tenth of a small file's time."""
+    """A Parquet file with the known places of a segment's columns: listing their names takes a tenth of a small file's time."""
 
     def _build_nested_paths(self) -> dict[str, list[int]]:
         return _PLACES
@@ -160,11 +162,34 @@ class _File(pq.ParquetFile):  # type: ignore[misc]
 
 _COLUMNS = tuple(SEGMENT.names)
 _PLACES = {name: [place] for place, name in enumerate(_COLUMNS)} | {"headers": [7, 8], CHECKPOINT: [9]}
-"""Of each column, in Parquet: a header has two parts."""
+"""Indexes of each column's leaves in Parquet: headers have two."""
 
 T = TypeVar("T", pa.Table, pa.RecordBatch)
 
 
-def _as_written(found: T, wanted: pa.Schema) -> T:
-    rows = found if found.schema.equals(wanted) else found.select(wanted.names).cast(wanted)
-    return rows.replace_schema_metadata(None)  # what the footer tells is true of this file alone
+def _as_written(rows: T, wanted: pa.Schema) -> T:
+    rows = rows if rows.schema.equals(wanted) else rows.select(wanted.names).cast(wanted)
+    return rows.replace_schema_metadata(None)  # the footer's metadata is true of this file only
+
+
+def read_segment(storage: Storage, path: str, columns: list[str] | None = None) -> pa.Table:
+    """All rows of a segment in file order; only the named columns."""
+    return read_with_topics(storage, path, columns)[0]
+
+
+def read_with_topics(storage: Storage, path: str, columns: list[str] | None = None) -> tuple[pa.Table, dict[str, str]]:
+    """All rows of a segment, and the ids of its topics."""
+    with storage.open_read(path) as source, storage_errors("Reading", storage.uri(path)):
+        file = pq.ParquetFile(source)
+        table = file.read(columns=columns)
+    wanted = SEGMENT if columns is None else pa.schema([SEGMENT.field(name) for name in columns])
+    return table.cast(wanted), json.loads((file.metadata.metadata or {}).get(TOPIC_IDS.encode(), b"{}"))
+
+
+def hash_of(storage: Storage, path: str) -> tuple[str, int]:
+    """Hash and size of a file, to compare with those in the segment's row."""
+    crc, size = 0, 0
+    with storage.open_read(path) as source:
+        while chunk := source.read(4 << 20):
+            crc, size = isal_zlib.crc32(chunk, crc), size + len(chunk)
+    return f"crc32:{crc:08x}", size

@@ -1,5 +1,5 @@
-"""What Arrow does not do in S3: end unfinished multipart uploads, which killed processes leave and no listing of files shows (SPEC T3),
-and write a file only if there is none of its name.
+"""S3 calls that Arrow lacks: end unfinished multipart uploads, which killed processes leave and no listing shows (SPEC T3), and write a
+file only under a new name.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from crkafka_core.segments.errors import StorageUnavailable, without_secrets
 
 
 def end_uploads(bucket: str, prefix: str, options: Mapping[str, str], only: Callable[[str], bool]) -> int:
-    """End the unfinished uploads whose key begins with the prefix and passes; how many there were. May be repeated."""
+    """End unfinished uploads with this prefix and `only(key)`; their number. May be repeated."""
     client, failures = _client(options)
     ended = 0
     try:
@@ -36,7 +36,7 @@ def end_uploads(bucket: str, prefix: str, options: Mapping[str, str], only: Call
 
 
 def put_new(bucket: str, key: str, data: bytes, options: Mapping[str, str]) -> bool:
-    """Write a small file whole, if there is none of this name; False: there is one."""
+    """Write a small file atomically unless the name is taken; False if it is."""
     client, failures = _client(options)
     try:
         client.put_object(Bucket=bucket, Key=key, Body=data, IfNoneMatch="*")
@@ -50,7 +50,7 @@ def put_new(bucket: str, key: str, data: bytes, options: Mapping[str, str]) -> b
 
 
 def s3_endpoint(options: Mapping[str, str]) -> tuple[str, str]:
-    """The scheme and `HOST:PORT` that the options name; else those of the environment, as all AWS tools read it."""
+    """The endpoint's scheme and `HOST:PORT`, from the options, else from the environment variables of AWS tools."""
     named = options.get("endpoint") or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
     return split_endpoint({**options, "endpoint": named or ""})
 
@@ -62,7 +62,7 @@ def _client(options: Mapping[str, str]) -> tuple[Any, tuple[type[Exception], ...
         from botocore.session import Session  # type: ignore[import-untyped]
     except ImportError as error:
         raise ConfigError(
-            "S3 needs botocore, which is not installed: Arrow cannot end unfinished uploads, nor write only what is new.",
+            "S3 needs botocore, which is not installed: Arrow can neither end unfinished uploads nor write only a new file.",
             hint="pip install 'crkafka[s3]'",
         ) from error
     scheme, place = s3_endpoint(options)

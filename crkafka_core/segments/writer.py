@@ -1,4 +1,4 @@
-"""The open segment of a member: batches in, Parquet out, row groups as they fill (SPEC C7, K2)."""
+"""Writer of a member's open segment: batches in, Parquet out, row groups as they fill (SPEC C7, K2)."""
 
 from __future__ import annotations
 
@@ -16,26 +16,24 @@ from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.segment import ClosedSegment, Span
 from crkafka_core.model.segment_name import SegmentName
-from crkafka_core.segments.batch import CHECKPOINT, SCHEMA, SEGMENT, Batch, repeated
+from crkafka_core.segments.batch import CHECKPOINT, SCHEMA, SEGMENT, TOPIC_IDS, Batch, repeated
 from crkafka_core.segments.constants import Constants
 from crkafka_core.segments.errors import storage_error
 from crkafka_core.segments.rows import Sink
 from crkafka_core.segments.storage import Output, Storage
 
 ROW_GROUP_BYTES = 4 << 20
-"""Tuples in memory before they become a row group. What a cut waits for is at most one, and then the rest of one: about 10 ms each."""
+"""Bytes of tuples in memory that become a row group. A cut waits for at most two: about 10 ms each."""
 
-TOPIC_IDS = "crkafka.topic_ids"
-"""Key of the footer's metadata under which a segment names the ids of its topics, as JSON."""
 MERGED = "crkafka.merged"
-"""Of the newest merge that its writer knew of when it closed the segment (SPEC C8)."""
+"""Key of the newest merge that the writer knew of when it closed the segment (SPEC C8)."""
 COMPRESSIONS = ("auto", "lz4", "snappy", "zstd", "none")
-"""`auto` is lz4, but none for keys and values of which a sample hardly shrinks: with random or encrypted bytes, and with digits of
-which only the beginning repeats, it takes a fifth of a member's processor time."""
+"""`auto` is lz4, but none for keys and values whose sample hardly shrinks: random or encrypted bytes, or digits of which only the
+beginning repeats, would take a fifth of a member's processor time."""
 _PIECES, _PIECE_BYTES = 16, 4 << 10
-"""The sample. Taken from all over the first row group: the topics of a region, and times in one topic, can differ."""
+"""The sample, from all over the first row group: topics, and times in one topic, can differ."""
 _WORTH_IT = 0.8
-"""A column is compressed if its sample becomes smaller than this share."""
+"""A column is compressed if its sample shrinks below this share."""
 
 
 class Writer(Protocol):
@@ -49,7 +47,7 @@ class Writer(Protocol):
 
 
 class SegmentWriter:
-    """Belongs to one thread. Nothing it wrote counts before `close` has returned and SQL names the path."""
+    """Belongs to one thread. Its rows count once `close` has returned and SQL names the path."""
 
     def __init__(
         self, storage: Storage, path: str, *, compression: str = "auto", row_group_bytes: int = ROW_GROUP_BYTES
@@ -71,11 +69,11 @@ class SegmentWriter:
 
     @property
     def bytes(self) -> int:
-        """About how large the segment is: what is written, plus what waits in memory."""
+        """Approximate size of the segment: bytes written, plus bytes in memory."""
         return self._sink.written + self._pending_bytes
 
     def write(self, batch: Batch) -> None:
-        """Append the batch's rows; a full row group is written now."""
+        """Append the batch's rows; writes a row group once it is full."""
         if not batch.rows:
             return
         self._pending += batch.pieces()
@@ -92,10 +90,10 @@ class SegmentWriter:
             self._write_row_group()
 
     def close(self, topic_ids: Mapping[str, str] | None = None, merged: int = 0) -> ClosedSegment:
-        """Write the rest and the footer, make it durable; if it fails the file is removed. Again gives the same.
+        """Complete the segment durably; removes the file if that fails. May be repeated, with the same result.
 
-        `topic_ids` of what is in it go into the footer: an offset says nothing without the topic that it counts in (SPEC S4); so does
-        the newest merge that is known.
+        The footer gets the `topic_ids` of its topics, since an offset identifies a record only with its topic's id (SPEC S4), and the
+        newest known merge.
         """
         if self._closed is None:
             try:
@@ -120,7 +118,7 @@ class SegmentWriter:
         return self._closed
 
     def discard(self) -> None:
-        """Remove the file; never raises. What was closed before is removed too only through the storage."""
+        """Remove the file unless it is closed; never raises."""
         if self._closed is not None:
             return
         self._pending = []
@@ -141,7 +139,7 @@ class SegmentWriter:
             self._opened(table).write_table(table, row_group_size=table.num_rows)
 
     def _opened(self, first: pa.Table) -> pq.ParquetWriter:
-        """Parquet's writer, made when the first rows are there: they say what is worth compressing."""
+        """Parquet's writer, made with the first rows, which decide the compression."""
         if self._parquet is None:
             self._parquet = pq.ParquetWriter(
                 pa.PythonFile(self._sink, mode="w"),
@@ -163,7 +161,7 @@ def _by_column(first: pa.Table) -> dict[str, str]:
 
 
 def _shrinks(column: pa.ChunkedArray) -> bool:
-    """Whether pieces from all over these bytes become smaller by lz4; of too few it is not asked."""
+    """Whether lz4 shrinks a sample of these bytes; True for too few bytes."""
     data = _bytes_of(column)
     if len(data) < _PIECES * _PIECE_BYTES:
         return True
@@ -173,7 +171,7 @@ def _shrinks(column: pa.ChunkedArray) -> bool:
 
 
 def _bytes_of(column: pa.ChunkedArray) -> memoryview:
-    """All values, one after the other; not copied if they lie so."""
+    """The bytes of all values, without a copy if they are in one chunk."""
     if column.null_count == len(column):
         return memoryview(b"")
     whole = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
@@ -183,7 +181,7 @@ def _bytes_of(column: pa.ChunkedArray) -> memoryview:
 
 
 class _Sink(Sink):
-    """It hashes and counts what passes, and keeps the error that Arrow would flatten."""
+    """A sink with a hash, that keeps the storage's error, which Arrow would replace."""
 
     def __init__(self, output: Output, where: str) -> None:
         super().__init__(output)
@@ -204,7 +202,7 @@ class _Sink(Sink):
 
 
 class _Translated(contextlib.AbstractContextManager["_Translated"]):
-    """Raises the storage's own error instead of Arrow's wrapping of it."""
+    """Raises the storage's error instead of Arrow's."""
 
     def __init__(self, sink: _Sink) -> None:
         self._sink = sink

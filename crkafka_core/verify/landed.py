@@ -15,8 +15,8 @@ from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Segment
 from crkafka_core.model.segment_name import SegmentName
 from crkafka_core.segments.batch import SCHEMA
 from crkafka_core.segments.errors import SegmentMissing, StorageUnavailable
+from crkafka_core.segments.scan import hash_of, read_with_topics
 from crkafka_core.segments.storage import Storage
-from crkafka_core.segments.whole import hash_of, read_with_topics
 from crkafka_core.verify.compare import Stretch, Truth
 from crkafka_core.verify.history import History, archived
 from crkafka_core.verify.verdict import Findings

@@ -19,7 +19,7 @@ from crkafka_core.model.rows import Checkpoint
 from crkafka_core.plane import reading, starts
 from crkafka_core.region import Region
 from crkafka_core.segments.batch import SCHEMA
-from crkafka_core.segments.whole import read_segment
+from crkafka_core.segments.scan import read_segment
 from crkafka_core.verify import chain, in_tables
 from crkafka_core.verify.committed import commits
 from crkafka_core.verify.compare import KafkaTruth, LedgerTruth, Truth

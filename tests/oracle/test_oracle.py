@@ -30,7 +30,7 @@ from crkafka_core.model.rows import (
 from crkafka_core.plane import events, reading, resets, retire
 from crkafka_core.protocol.commit_metadata import CommitMetadata
 from crkafka_core.segments.batch import SCHEMA, Batch
-from crkafka_core.segments.whole import hash_of, read_segment
+from crkafka_core.segments.scan import hash_of, read_segment
 from crkafka_core.segments.writer import SegmentWriter
 from crkafka_core.verify.committed import commits
 from crkafka_core.verify.history import History

@@ -14,8 +14,8 @@ from crkafka_core.model.segment import Span
 from crkafka_core.segments.batch import CHECKPOINT, SEGMENT, numbered
 from crkafka_core.segments.constants import CONSTANTS
 from crkafka_core.segments.errors import SegmentExists, SegmentMissing
+from crkafka_core.segments.scan import hash_of, read_segment
 from crkafka_core.segments.storage import Storage
-from crkafka_core.segments.whole import hash_of, read_segment
 from crkafka_core.segments.writer import COMPRESSIONS, MERGED, SegmentWriter
 from tests.segments.conftest import MakeBatch
 
