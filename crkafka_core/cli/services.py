@@ -11,7 +11,7 @@ import click
 
 from crkafka_core.cli.call import DEFAULT_FILE, json_option, number
 from crkafka_core.cli.output import note, print_json, progress
-from crkafka_core.config.topic import NO_TOPIC, is_topic
+from crkafka_core.config.topics import NO_TOPIC, is_topic
 from crkafka_core.dev import jars as sets
 from crkafka_core.dev import services
 from crkafka_core.dev.services import Status

@@ -2,7 +2,7 @@
 
 from crkafka_core.config.problem import BadConfiguration, Problem
 from crkafka_core.config.region_config import RegionConfig
-from crkafka_core.config.resolved import Resolved
+from crkafka_core.config.resolving import Resolved
 from crkafka_core.config.sections import HostConfig, StartConfig, TableConfig, TriggerConfig
 from crkafka_core.model.redaction import redact
 

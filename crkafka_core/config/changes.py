@@ -1,4 +1,4 @@
-"""What differs between two configurations of one region, key by key, for a person."""
+"""Differences between two configurations of one region, key by key, for a person."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from crkafka_core.config.region_config import RegionConfig
 
 @dataclass(frozen=True)
 class Change:
-    """One key."""
+    """A key with different values."""
 
     key: str
     before: Any
-    """None: it was not there."""
+    """None if it was missing."""
     after: Any
 
     def __str__(self) -> str:
@@ -23,7 +23,7 @@ class Change:
 
 
 def changes(before: RegionConfig, after: RegionConfig) -> list[Change]:
-    """Each key whose value differs; values are as written, so references and no secrets."""
+    """The keys with different values, as written: with references and no secrets."""
     old, new = (_flat(config.model_dump(mode="json", by_alias=True)) for config in (before, after))
     return [Change(key, old.get(key), new.get(key)) for key in sorted(old | new) if old.get(key) != new.get(key)]
 

@@ -1,7 +1,7 @@
-"""What the keys mean, by the docstrings beneath them, for the JSON schema alone.
+"""Makes the JSON schema of a region's configuration.
 
-pydantic would read them by itself (`use_attribute_docstrings`), by parsing the source of each model whenever it is imported: time that
-every member, run and command would wait for.
+Descriptions of keys are the docstrings beneath them. pydantic would read these itself (`use_attribute_docstrings`), by parsing the
+source of each model at its import, for which every member, run and command would wait.
 """
 
 from __future__ import annotations
@@ -14,9 +14,27 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from crkafka_core.config.sections import HostConfig, StartConfig, TableConfig, TriggerConfig
+from crkafka_core.config.typed import RegistryConfig, TypedConfig
+
+
+def schema_of(config: type[BaseModel]) -> dict[str, Any]:
+    """The schema of `RegionConfig`, for editors."""
+    schema = config.model_json_schema(mode="validation")
+    models = {m.__name__: m for m in (HostConfig, RegistryConfig, StartConfig, TableConfig, TriggerConfig, TypedConfig)}
+    for name, part in schema["$defs"].items():
+        describe(part, models[name])
+    describe(schema, config)
+    schema["properties"]["host"] = {
+        "anyOf": [{"const": "processes"}, {"$ref": "#/$defs/HostConfig"}],
+        "description": "Who runs the members.",
+    }
+    schema["title"] = "A region of crkafka"
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
 
 def describe(schema: dict[str, Any], model: type[BaseModel]) -> None:
-    """Fill in the descriptions of a model's keys, in its part of a schema."""
+    """Add the descriptions of a model's keys to its part of a schema."""
     docs: dict[str, str] = {}
     for each in reversed(model.__mro__):
         if issubclass(each, BaseModel) and each is not BaseModel:
@@ -29,7 +47,7 @@ def describe(schema: dict[str, Any], model: type[BaseModel]) -> None:
 
 
 def _docstrings(model: type[BaseModel]) -> dict[str, str]:
-    """Of the keys that this class itself has."""
+    """Docstrings of the keys of this class itself, without its bases."""
     (tree,) = ast.parse(textwrap.dedent(inspect.getsource(model))).body
     assert isinstance(tree, ast.ClassDef)
     docs = {}

@@ -1,6 +1,6 @@
-"""Columns of a JSON Schema, as Spark writes types in JSON: pure, so that a schema is refused where the configuration is read.
+"""Columns of a JSON Schema, in Spark's JSON form of types. Pure, so that a bad schema is refused with the configuration.
 
-Columns are as wide as their kind goes (`long`, `double`), so that a number whose schema is widened later still fits.
+Numbers have the widest type (`long`, `double`), so that they still fit after the schema is widened.
 """
 
 from __future__ import annotations
@@ -15,36 +15,34 @@ _FORMATS = {"date-time": "timestamp", "date": "date"}
 _UNFIT = set(" ,;{}()\n\t=")
 """Characters that Delta and Parquet refuse in the name of a column."""
 PREFIX = "kafka_"
-"""Begins the names of Kafka's own columns beside the decoded ones."""
+"""Prefix of the columns with a record's topic, offset and so on, beside the decoded ones."""
 OWN = "crkafka_"
 DEEPEST = 60
-"""Levels of columns within each other: Arrow sends no more than 64 from process to process, and a struct of ours is around them."""
+"""Levels of nested columns: Arrow sends at most 64 between processes, and our own struct is around them."""
 TOO_DEEP = f"its columns are nested deeper than {DEEPEST} levels, of which a map counts as two; Arrow takes no more"
-
-
 MOST = 10_000
-"""Columns of a table, those within others among them: a type that is used in two places counts twice."""
+"""Columns of a table, nested ones included; a type that is used twice counts twice."""
 
 
 class NoColumns(ValueError):
-    """A schema of which no columns can be made; the text says where and why."""
+    """A schema that gives no columns, with the place and the reason."""
 
 
 class Count:
-    """Counts the columns of one schema; a type that uses another twice, which uses a third twice, would have a million in a kilobyte."""
+    """Limits the columns of one schema: with types that use others twice, a kilobyte of schema could have a million."""
 
     def __init__(self) -> None:
         self._left = MOST
 
     def one(self) -> None:
-        """One more."""
+        """Count one more column."""
         self._left -= 1
         if self._left < 0:
             raise NoColumns(f"it has more than {MOST:,} columns within each other")
 
 
 def load(file: str) -> dict[str, Any]:
-    """The columns that a file with a JSON Schema describes."""
+    """The columns of a file with a JSON Schema."""
     try:
         schema = json.loads(Path(file).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -75,7 +73,7 @@ def columns(schema: Any) -> dict[str, Any]:
 
 
 def checked(struct: dict[str, Any]) -> dict[str, Any]:
-    """The columns of a table, if there can be a table with them."""
+    """The struct, if a table can have these columns; else NoColumns."""
     for each in struct["fields"]:
         if each["name"].lower().startswith((PREFIX, OWN)):
             raise NoColumns(
@@ -86,7 +84,7 @@ def checked(struct: dict[str, Any]) -> dict[str, Any]:
 
 
 def _inside(kind: Any, path: str, level: int) -> None:
-    """Check the names inside of it, and how deep they lie."""
+    """Check the names inside a type, and their depth."""
     if not isinstance(kind, Mapping):
         return
     if level > DEEPEST:
@@ -108,7 +106,7 @@ def _at(path: str) -> str:
 
 
 def struct(fields: Mapping[str, tuple[Any, bool]]) -> dict[str, Any]:
-    """A struct type; of each field its type and whether it may be null."""
+    """A struct type from each field's type and whether it may be null."""
     return {
         "type": "struct",
         "fields": [{"name": n, "type": t, "nullable": null, "metadata": {}} for n, (t, null) in fields.items()],
@@ -124,7 +122,7 @@ def mapping(of: Any) -> dict[str, Any]:
 
 
 class _Root:
-    """The whole schema, in which references are looked up, and how many of its columns were met."""
+    """The whole schema, for its references, and the count of its columns."""
 
     def __init__(self, schema: Any) -> None:
         self.schema, self.count = schema, Count()
@@ -141,7 +139,7 @@ def _object(schema: Mapping[str, Any], root: _Root, path: str, inside: tuple[str
 
 
 def _type(schema: Any, root: _Root, path: str, inside: tuple[str, ...]) -> tuple[Any, bool]:
-    """The type of one field, and whether its schema lets it be null."""
+    """The type of a field, and whether it may be null."""
     resolved = _resolved(schema, root, path, inside)
     inside = (*inside, *([str(schema["$ref"])] if isinstance(schema, dict) and "$ref" in schema else []))
     null = False
@@ -182,7 +180,7 @@ def _object_or_map(resolved: Mapping[str, Any], root: _Root, path: str, inside: 
     if isinstance(values, dict) and values:
         return mapping(_type(values, root, f"{path}{{}}", inside)[0])
     raise NoColumns(
-        f"`{path}` is an object of which nothing is said; write its properties, or additionalProperties with a type"
+        f"`{path}` is an object without a schema; write its properties, or additionalProperties with a type"
     )
 
 
@@ -195,7 +193,7 @@ def _common(values: Any, path: str) -> str:
 
 
 def _resolved(schema: Any, root: _Root, path: str, inside: tuple[str, ...]) -> Mapping[str, Any]:
-    """The schema that a reference names, inside of the same file."""
+    """The schema, or the one that its reference names in the same file."""
     seen = set(inside)
     while isinstance(schema, dict) and "$ref" in schema:
         name = str(schema["$ref"])
@@ -211,5 +209,5 @@ def _resolved(schema: Any, root: _Root, path: str, inside: tuple[str, ...]) -> M
                 raise NoColumns(f"`{path}` refers to {name}, which is not there")
             schema = schema[part]
     if not isinstance(schema, dict):
-        raise NoColumns(f"`{path}` has no schema that says what it is")
+        raise NoColumns(f"`{path}` has no schema")
     return schema

@@ -14,9 +14,9 @@ from crkafka_core.model.errors import ConfigError
 Scalar = str | int | float
 
 ASSIGNORS = ("range", "roundrobin")
-"""Eager ones; each member lists both, so that a subscription may grow (SPEC R1)."""
+"""The eager assignors; each member lists both, so that a subscription may grow (SPEC R1)."""
 MAX_METADATA_REFRESH_MS = 2_000
-"""New partitions are seen within seconds (SPEC M7)."""
+"""Longest refresh, so that new partitions are seen within seconds (SPEC M7)."""
 FALLBACKS = {
     "earliest": "earliest",
     "beginning": "earliest",
@@ -31,9 +31,9 @@ _DENIED = {
     "ssl.engine.location": "loads a library of its choice into every member",
     "sasl.kerberos.kinit.cmd": "runs a command line of its choice in every member; the client's own `kinit` is run without it",
 }
-"""Whoever writes a line of configuration should not thereby run programs."""
+"""Properties that would let a line of configuration run programs."""
 CALLBACK = "sasl.oauthbearer.callback"
-"""Ours, not librdkafka's: the name of an entry point of the group `crkafka.oauthbearer`, a function that gives tokens."""
+"""Ours, not librdkafka's: the name of an entry point of the group `crkafka.oauthbearer`, a function that returns tokens."""
 _NAMES_A_FUNCTION = "names a function that a package declares as an entry point of the group crkafka.oauthbearer"
 _PATTERNS = {
     CALLBACK: (r"\w[\w.-]*", f"{_NAMES_A_FUNCTION}; write that name"),
@@ -42,7 +42,7 @@ _PATTERNS = {
     "sasl.kerberos.service.name": (r"\w[\w.-]*", "reaches a command line; write a name, as kafka"),
     "sasl.kerberos.keytab": (r"[\w.@/:+=, -]+", "reaches a command line; write a path without quotes or other signs"),
 }
-"""What values have to look like that name code or reach a shell."""
+"""Patterns of values that name code or reach a shell."""
 _ELSEWHERE = {
     "metadata.broker.list": "is another name of bootstrap.servers; write only that",
     "topic.blacklist": "hides topics from the client alone, and the region waits for them; name topics, or mend the pattern",
@@ -51,7 +51,7 @@ _ELSEWHERE = {
 }
 _CALLBACKS = ("error_cb", "stats_cb", "throttle_cb", "on_commit", "on_delivery", "logger")
 _NUMBER = re.compile(r"\.(ms|k?bytes|messages|seconds|cnt|fails|ttl)$")
-"""Names of properties that are whole numbers. The client reads `30s` as 30, and `64MB` as 64, without a word."""
+"""Names of properties that are whole numbers. The client silently reads `30s` as 30, and `64MB` as 64."""
 _OFF = ("false", "0", "f", "no", "off")
 _ADDRESS = re.compile(
     r"(?:(?:plaintext|ssl|sasl_plaintext|sasl_ssl)://)?(?:\[[0-9a-f:.%\w]+\]|[^\s:/\[\]@$]+)(?::(?P<port>\d{1,5}))?",
@@ -67,7 +67,7 @@ _JAVA = {
 
 
 def normal(properties: Mapping[str, Any]) -> dict[str, Scalar]:
-    """Properties as librdkafka reads them; ValueError with one sentence for the first that cannot work."""
+    """Properties in librdkafka's form; ValueError with one sentence for the first wrong one."""
     out: dict[str, Scalar] = {}
     for name, value in properties.items():
         if isinstance(value, bool):
@@ -91,7 +91,7 @@ def normal(properties: Mapping[str, Any]) -> dict[str, Scalar]:
 
 
 def check_resolved(properties: Mapping[str, str]) -> None:
-    """What can be told of a reference only once it is resolved."""
+    """Check resolved properties, whose references could not be checked before."""
     try:
         _check_required(properties)
         for name, value in properties.items():
@@ -103,12 +103,12 @@ def check_resolved(properties: Mapping[str, str]) -> None:
 
 
 def is_path(name: str, value: str) -> bool:
-    """Whether it names a file or a folder: `probe` lets the client look for the system's authorities."""
+    """Whether a property names a file or folder; `probe` lets the client search the system's authorities."""
     return name.endswith((".location", ".file", ".keytab")) and value not in ("", "probe")
 
 
 def warnings(properties: Mapping[str, Scalar], needed_poll_ms: int) -> list[str]:
-    """What works, but not as written."""
+    """Properties that work, but not as written or not safely."""
     warned = []
     strategy = str(properties.get("partition.assignment.strategy", ""))
     if "cooperative" in strategy:
@@ -141,16 +141,16 @@ def _unprotected(properties: Mapping[str, str]) -> list[str]:
             "kafka: security.protocol=SASL_PLAINTEXT sends the login and all records unencrypted: write SASL_SSL."
         )
     if properties.get("enable.ssl.certificate.verification") in _OFF:
-        warned.append("kafka: enable.ssl.certificate.verification is off: anybody between can take the broker's place.")
+        warned.append("kafka: enable.ssl.certificate.verification is off: others can take the broker's place.")
     elif properties.get("ssl.endpoint.identification.algorithm") == "none":
         warned.append(
-            "kafka: ssl.endpoint.identification.algorithm=none: whoever has any certificate of that authority can take the broker's place."
+            "kafka: ssl.endpoint.identification.algorithm=none: the owner of any certificate of that authority can take the broker's place."
         )
     return warned
 
 
 def effective(properties: Mapping[str, Scalar]) -> dict[str, Scalar]:
-    """Without what is replaced (SPEC R1) or ours to set (SPEC S2: librdkafka itself always gets `error`)."""
+    """Properties without those that are replaced (SPEC R1) or forced (SPEC S2: librdkafka's reset is always `error`)."""
     drop = {
         "group.protocol",
         "group.remote.assignor",
@@ -172,7 +172,7 @@ def _check_required(properties: Mapping[str, Scalar]) -> None:
 
 def _check_secret(name: str, value: str) -> None:
     if name in _JAVA:
-        return  # said below, with what to write instead
+        return  # refused in `_check`, with what to write instead
     try:
         secret.check(name, value)
     except ValueError as error:
@@ -230,7 +230,7 @@ def _check_pattern(name: str, value: Scalar) -> None:
 
 
 def _check_address(name: str, address: str) -> None:
-    """Of a broker, as librdkafka takes it; what it cannot read it asks for ever."""
+    """Refuse an address that librdkafka cannot parse: it would try it for ever."""
     if not address or reference.has_reference(address):
         return
     match = _ADDRESS.fullmatch(address)
@@ -241,7 +241,7 @@ def _check_address(name: str, address: str) -> None:
 
 
 def assignors(strategy: str) -> list[str]:
-    """The eager ones that a strategy names; refused for one that is not known."""
+    """The eager assignors in a strategy; KeyedError for an unknown one."""
     words = [word.strip() for word in strategy.lower().split(",") if word.strip()]
     for word in words:
         if word not in (*ASSIGNORS, "cooperative-sticky"):

@@ -1,4 +1,4 @@
-"""Names of the properties that librdkafka 2.16 takes from a consumer, for telling a typo from a newer property."""
+"""Names of librdkafka 2.16's properties of a consumer, to distinguish a typo from a newer property."""
 
 _NAMES = """
 allow.auto.create.topics api.version.fallback.ms api.version.request api.version.request.timeout.ms

@@ -1,4 +1,4 @@
-"""Keys for time limits and counts, one for each of `model.limits.Limits`; what is left out has that type's default."""
+"""Keys of the configuration for time limits and counts, one for each of `model.limits.Limits`, with its default."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from crkafka_core.model.limits import Limits
 DEFAULT = Limits()
 
 MOST = 1_000_000_000
-"""Whatever is counted: SQL takes it."""
+"""Largest count, which fits SQL."""
 
 
 class LimitKeys(BaseModel):
-    """Mixed into the region's configuration."""
+    """Base of the region's configuration with these keys."""
 
     model_config = STRICT
 
     retain: StrictInt = Field(DEFAULT.retain, ge=1, le=MOST)
-    """Merged checkpoints that are kept whole; a reset can go back to them."""
+    """Merged checkpoints whose segments are kept; a reset can go back to them."""
     history: StrictInt = Field(DEFAULT.history, ge=0, le=MOST)
-    """Archived checkpoints that replay can still address; 0 is for ever."""
+    """Archived checkpoints that replay can still address; 0 keeps all."""
     hold_max: Seconds = DEFAULT.hold_max
     """A table or reader that holds back retirement for longer is reported."""
     drain_timeout: Seconds = Field(DEFAULT.drain_timeout, gt=0)
@@ -33,17 +33,17 @@ class LimitKeys(BaseModel):
     reset_timeout: Seconds = Field(DEFAULT.reset_timeout, gt=0)
     """A reset that takes longer is tried again."""
     start_grace: Seconds = DEFAULT.start_grace
-    """How long a start waits for the wanted number of members."""
+    """Time for which a start waits for the wanted number of members."""
     settle_timeout: Seconds | None = None
-    """A group unsettled for longer is alarmed; three sessions by default."""
+    """A group that is unsettled for longer raises an alarm; by default three sessions."""
     isolation_timeout: Seconds = DEFAULT.isolation_timeout
-    """A member that cannot reach SQL leaves the group so long after its lease."""
+    """Time after its lease at which a member that cannot reach SQL leaves the group."""
     stale_generation: Seconds = DEFAULT.stale_generation
-    """A member with an older generation than another for so long is lost."""
+    """Time with an older generation than another's after which a member is lost."""
     unheld_timeout: Seconds = DEFAULT.unheld_timeout
-    """A partition nobody holds for so long makes one member force a rebalance."""
+    """Time without a holder of a partition after which a member forces a rebalance."""
     max_consecutive_resets: StrictInt = Field(DEFAULT.max_consecutive_resets, ge=1, le=MOST)
-    """Reached, the region stops and says why."""
+    """Resets in a row at which the region stops."""
     forced_budget: StrictInt = Field(DEFAULT.forced_budget, ge=1, le=MOST)
     """Forced resets and losses of one member within `forced_window`; then the region stops."""
     forced_window: Seconds = DEFAULT.forced_window
@@ -53,9 +53,9 @@ class LimitKeys(BaseModel):
     backoff_base: Seconds = DEFAULT.backoff_base
     """The nth consecutive reset waits this times 2ⁿ."""
     backoff_cap: Seconds = DEFAULT.backoff_cap
-    """At most."""
+    """Longest wait before a reset."""
     driver_lease: Seconds = Field(DEFAULT.driver_lease, gt=0)
-    """Lease of whoever drives a cut, writes a table or reads checkpoints."""
+    """Length of the lease of a driver of cuts, a writer of a table or a reader of checkpoints."""
 
     def _limits(self, session_timeout: float) -> Limits:
         values: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(Limits) if f.name != "session_timeout"}

@@ -1,4 +1,4 @@
-"""Has every record that this process logs, by whatever library, pass `redact` before any handler sees it (SPEC U2)."""
+"""Redacts all log records of this process, of any library, before handlers see them (SPEC U2)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _installed = False
 
 
 def install() -> None:
-    """Once; called when the first secret is resolved, so that nobody can forget it."""
+    """Install the redaction once; called when the first secret is resolved."""
     global _installed
     if not _installed:
         _installed = True
@@ -32,7 +32,7 @@ def _redacting(make: Any) -> Any:
         if made.exc_info and made.exc_info[0] is not None and not made.exc_text:
             text = "".join(traceback.format_exception(*made.exc_info)).rstrip("\n")
             made.exc_text = redact(text)
-            if redact_values(text) != text:  # a formatter of its own would write it anew
+            if redact_values(text) != text:  # a formatter of its own would write it again
                 made.exc_info = None
         return made
 

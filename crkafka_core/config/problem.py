@@ -1,4 +1,4 @@
-"""What is wrong in a configuration: where, what, and the nearest right key, one sentence each."""
+"""Problems of a configuration: the key, what is wrong, and the nearest right key, one sentence each."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ class KeyedError(ValueError):
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong."""
+    """One problem of a configuration."""
 
     key: str
-    """Path of the key, as `start.position`; empty for the whole."""
+    """Path of the key, as `start.position`; empty for the whole configuration."""
     text: str
     """What is wrong and what to write instead; never a secret."""
     line: int = 0
-    """In the file, when it came from one."""
+    """Line in the file, or 0."""
 
     def __str__(self) -> str:
         return f"{self.key}: {self.text}" if self.key else self.text

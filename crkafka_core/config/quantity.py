@@ -1,4 +1,4 @@
-"""Durations and sizes as a person writes them: `60s`, `5m`, `250ms`, `64MiB`; a bare number is seconds or bytes."""
+"""Durations and sizes with units: `60s`, `5m`, `250ms`, `64MiB`; a bare number is seconds or bytes."""
 
 from __future__ import annotations
 

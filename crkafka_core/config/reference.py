@@ -1,4 +1,4 @@
-"""References, `${env:NAME}`, `${env:NAME:default}`, `${file:path}`: how they are written."""
+"""Syntax of references: `${env:NAME}`, `${env:NAME:default}`, `${file:path}`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 _REFERENCE = re.compile(r"\$\{(?P<kind>[a-z]+):(?P<what>[^}]*)\}")
 _OPEN = re.compile(r"\$\{[^}]*(\}|$)")
 _MASK = 0xE000
-"""First of the characters, private by Unicode, that stand for references while a text is taken apart."""
+"""First of Unicode's private characters, which replace references while a text is parsed."""
 _MASKED = re.compile("[\ue000-\uf8ff]")
 
 
@@ -19,12 +19,12 @@ def has_reference(text: str) -> bool:
 
 
 def is_one(text: str) -> bool:
-    """Whether the text is one reference and nothing else."""
+    """Whether the text is exactly one reference."""
     return _REFERENCE.fullmatch(text) is not None
 
 
 def is_whole(text: str) -> bool:
-    """Whether the text is one reference and nothing else, without a default."""
+    """Whether the text is exactly one reference, without a default."""
     return is_one(text) and not any(True for _ in defaults(text))
 
 
@@ -37,7 +37,7 @@ def defaults(text: str) -> Iterator[str]:
 
 
 def with_defaults(text: str) -> str:
-    """The text as it is meant where no variable is set: each reference that has a default is that default."""
+    """The text with the defaults of its references, as if no variable were set."""
 
     def one(match: re.Match[str]) -> str:
         default = parts(match[0])[2]
@@ -47,7 +47,7 @@ def with_defaults(text: str) -> str:
 
 
 def check(text: str) -> str:
-    """The text, if each `${…}` in it can be read, and nothing in it looks like a masked one; else ValueError."""
+    """The text, if each `${…}` in it is a reference, and it has no masking characters; else ValueError."""
     if _MASKED.search(text):
         raise ValueError("has a character of Unicode's private area, which means nothing here; write another one")
     for match in _OPEN.finditer(text):
@@ -69,7 +69,7 @@ def anchor(text: str, base: Path) -> str:
 
 
 def expanded(path: str) -> Path:
-    """The path, with the home folder that it may begin with."""
+    """The path with its leading `~` expanded."""
     try:
         return Path(path).expanduser()
     except RuntimeError:
@@ -77,7 +77,7 @@ def expanded(path: str) -> Path:
 
 
 def mask(text: str) -> tuple[str, list[str]]:
-    """The text with one character for each reference, and the references: what they hold is not syntax of the text's."""
+    """The text with one character in place of each reference, whose values must not be parsed; and the references."""
     references: list[str] = []
 
     def one(match: re.Match[str]) -> str:

@@ -8,7 +8,6 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
-from urllib.parse import parse_qs, urlsplit
 
 from pydantic import (
     Field,
@@ -22,33 +21,30 @@ from pydantic import (
 )
 
 from crkafka_core.config import catalogs, kafka_section, location, reference, secret, typed_tables
-from crkafka_core.config.described import describe
+from crkafka_core.config.described import schema_of
 from crkafka_core.config.kafka_section import Scalar
 from crkafka_core.config.limit_keys import MOST, LimitKeys
-from crkafka_core.config.patterns import not_posix
 from crkafka_core.config.problem import BadConfiguration, KeyedError, Problem, problems_of
 from crkafka_core.config.quantity import Size
-from crkafka_core.config.resolved import Resolved
-from crkafka_core.config.resolving import resolve
+from crkafka_core.config.resolving import Resolved, resolve
 from crkafka_core.config.sections import GOOD, HostConfig, StartConfig, TableConfig, TriggerConfig
-from crkafka_core.config.topic import NO_TOPIC, is_topic
-from crkafka_core.config.typed import RegistryConfig, TypedConfig, name_of
+from crkafka_core.config.topics import NO_TOPIC, is_topic, not_posix
+from crkafka_core.config.typed import RegistryConfig, name_of
+from crkafka_core.config.unprotected import unprotected
 from crkafka_core.model.limits import MOST_MEMBERS, Limits
-
-_HERE = ("localhost", "127.0.0.1", "[")
 
 
 class RegionConfig(LimitKeys):
-    """Paths are absolute, secrets are references. Made with `load`, `parse` or `of`, whose errors speak to a person."""
+    """A region's configuration, with absolute paths and references for secrets. Made with `load`, `parse` or `of`."""
 
     region: Annotated[StrictStr, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
     """Name of the region."""
     region_index: StrictInt = Field(0, ge=-(2**31), lt=2**31)
-    """All members of a group carry the same; another one is refused."""
+    """The same for all members of a group; another one is refused."""
     control_plane: StrictStr
     """Database of the region: `sqlite:///var/crkafka.db` or `postgresql+psycopg://user:${env:PASSWORD}@host/db`."""
     storage: StrictStr
-    """Where segments go: a folder, `s3://bucket/prefix` or `hdfs://…`."""
+    """Where segments are stored: a folder, `s3://bucket/prefix` or `hdfs://…`."""
     storage_options: dict[str, StrictStr] = Field(default_factory=dict)
     """Options of an object store, such as `endpoint` or `region`."""
     kafka: dict[str, Scalar]
@@ -56,17 +52,17 @@ class RegionConfig(LimitKeys):
     topics: tuple[StrictStr, ...] | None = None
     """Topics by name; this or `pattern`."""
     pattern: StrictStr | None = None
-    """Topics by regular expression, beginning with ^; matching topics made later join by themselves."""
+    """Topics by regular expression, beginning with ^; includes matching topics that are made later."""
     members: StrictInt = Field(1, ge=1, le=MOST_MEMBERS)
     """Wanted number of members."""
     start: StartConfig = StartConfig()
-    """Where partitions begin that the region has not consumed yet."""
+    """Start of partitions that the region has not consumed yet."""
     trigger: TriggerConfig = TriggerConfig(period=60.0)
     """When checkpoints are made."""
     commit: Literal["drain", "consistent"] = "drain"
-    """When offsets are committed to Kafka: while draining, as designed, or after the merge."""
+    """When offsets are committed to Kafka: while draining (`drain`), or after the merge (`consistent`)."""
     data_loss: Literal["stop", "gap"] = "stop"
-    """When Kafka no longer holds what is needed: stop the region, or record the gap and go on."""
+    """If Kafka no longer has needed records: stop the region, or record the gap and go on."""
     static_membership: StrictBool = True
     """A restarted member takes its partitions back without a rebalance."""
     registry: RegistryConfig | None = None
@@ -76,11 +72,11 @@ class RegionConfig(LimitKeys):
     host: HostConfig = HostConfig(processes=True)
     """Who runs the members."""
     max_poll_records: StrictInt = Field(500, ge=1, le=1_000_000)
-    """The message queue holds a hundred times as many records."""
+    """A hundredth of the records that the message queue holds at most."""
     queue_bytes: Size = Field(64 * 2**20, ge=2**16)
-    """The message queue holds at most so many bytes."""
+    """Bytes that the message queue holds at most."""
     segment_bytes: Size = Field(256 * 2**20, ge=2**16)
-    """A member begins another segment past this size."""
+    """Size from which a member begins another segment."""
     ui_history: StrictInt = Field(20_000, ge=1, le=MOST)
     """Checkpoints that are kept as partitions in Dagster."""
 
@@ -89,7 +85,7 @@ class RegionConfig(LimitKeys):
     @classmethod
     def load(cls, path: Path | str, *, region: str | None = None) -> Self:
         """From a YAML file: the keys themselves, or a Dagster component's file; `region` chooses among several."""
-        from crkafka_core.config import yaml_file  # members take theirs from JSON, and start sooner
+        from crkafka_core.config import yaml_file  # not needed by members, which read JSON
 
         file = Path(path)
         documents = yaml_file.read(file)
@@ -109,14 +105,14 @@ class RegionConfig(LimitKeys):
         value = document.value
         if isinstance(value, dict) and "attributes" in value and "region" not in value:
             value = value["attributes"]
-            if isinstance(value, dict):  # what concerns Dagster alone is the component's
+            if isinstance(value, dict):  # the component's own section
                 value = {k: v for k, v in value.items() if k != "dagster"}
             lines = {at[1:]: line for at, line in lines.items() if at[:1] == ("attributes",)}
         return cls._read(value, location.project_of(file), str(file), lines)
 
     @classmethod
     def parse(cls, mapping: Mapping[str, Any], *, base: Path | str | None = None, source: str = "") -> Self:
-        """From a mapping; relative paths mean `base`, by default the current folder."""
+        """From a mapping; paths are relative to `base`, by default the current folder."""
         return cls._read(mapping, Path.cwd() if base is None else Path(base).absolute(), source, {})
 
     @classmethod
@@ -126,7 +122,7 @@ class RegionConfig(LimitKeys):
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """What `to_json` wrote."""
+        """From the text of `to_json`."""
         source = "the configuration in the control plane"
         return cls._read(json.loads(text), Path.cwd(), source, {}, files=False)
 
@@ -134,7 +130,7 @@ class RegionConfig(LimitKeys):
     def _read(
         cls, value: Any, base: Path, source: str, lines: Mapping[tuple[str | int, ...], int], *, files: bool = True
     ) -> Self:
-        """`files`: look at files that the configuration names. Not where members run: there they need not be."""
+        """`files`: check files that the configuration names, which need not exist where members run."""
         if isinstance(value, Mapping):
             value = {k: v for k, v in value.items() if v is not None}
         if not isinstance(value, Mapping):
@@ -149,29 +145,17 @@ class RegionConfig(LimitKeys):
     # -- writing ---------------------------------------------------------------------------------------------------
 
     def to_json(self) -> str:
-        """For SQL and for other processes: references, never what they stand for."""
+        """JSON for SQL and other processes, with references and never their values."""
         return json.dumps(
             self.model_dump(mode="json", exclude_none=True, by_alias=True), ensure_ascii=False, sort_keys=True
         )
 
     @classmethod
     def json_schema(cls) -> dict[str, Any]:
-        """For editors; docs/region.schema.json is this."""
-        schema = cls.model_json_schema(mode="validation")
-        models = {
-            m.__name__: m for m in (HostConfig, RegistryConfig, StartConfig, TableConfig, TriggerConfig, TypedConfig)
-        }
-        for name, part in schema["$defs"].items():
-            describe(part, models[name])
-        describe(schema, cls)
-        schema["properties"]["host"] = {
-            "anyOf": [{"const": "processes"}, {"$ref": "#/$defs/HostConfig"}],
-            "description": "Who runs the members.",
-        }
-        schema["title"] = "A region of crkafka"
-        return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+        """The JSON schema for editors, which is docs/region.schema.json."""
+        return schema_of(cls)
 
-    # -- what others ask -------------------------------------------------------------------------------------------
+    # -- queries ---------------------------------------------------------------------------------------------------
 
     def limits(self) -> Limits:
         """Time limits and counts, stored with the region."""
@@ -195,7 +179,7 @@ class RegionConfig(LimitKeys):
 
     @property
     def left_to_others(self) -> frozenset[str]:
-        """Tables that whoever hosts the region does not feed."""
+        """Tables that the region's host does not feed."""
         return frozenset(t.name for t in self.tables if not t.kept_fresh)
 
     def without_spark(self, table: TableConfig) -> bool:
@@ -216,7 +200,7 @@ class RegionConfig(LimitKeys):
         return next((t for t in self.tables if t.name == name), None)
 
     def resolve(self) -> Resolved:
-        """What this process connects with; a missing variable or file is a ConfigError naming it and the key."""
+        """The configuration with its references resolved; a missing variable or file is a ConfigError."""
         return Resolved(
             control_plane=self.resolved_control_plane(),
             storage=resolve(self.storage, "storage"),
@@ -231,7 +215,7 @@ class RegionConfig(LimitKeys):
         return resolve(self.control_plane, "control_plane")
 
     def resolved_kafka(self) -> dict[str, str]:
-        """What the user set for the client, resolved; `kafka.properties` fills in the rest."""
+        """The user's properties of the Kafka client, resolved; `kafka/properties.py` adds the others."""
         given = kafka_section.effective(self.kafka)
         resolved = {name: resolve(str(value), f"kafka.{name}") for name, value in given.items()}
         kafka_section.check_resolved(resolved)
@@ -244,50 +228,10 @@ class RegionConfig(LimitKeys):
         return {key: resolve(value, f"tables.{name}.{key}") for key, value in options.items()}
 
     def warnings(self) -> list[str]:
-        """What works, but not as written; one sentence each."""
-        warned = kafka_section.warnings(self.kafka, self._needed_poll_ms()) + self._unprotected()
+        """Settings that work, but not as written or not safely; one sentence each."""
+        warned = kafka_section.warnings(self.kafka, self._needed_poll_ms()) + unprotected(self)
         if self.start.position == "end" or self.start.new_partitions == "end":
             warned.append("start: `end` leaves out what was written before a partition was first seen.")
-        return warned
-
-    def _unprotected(self) -> list[str]:
-        """Connections on which others could read along, or take the other end's place."""
-        warned = []
-        masked, _ = reference.mask(self.control_plane)
-        url = secret.Url.of(masked)
-        parameters = parse_qs(url.parameters.lstrip("?"))
-        hosts = parameters.get("host", [url.host]) + parameters.get(
-            "hostaddr", []
-        )  # those of the parameters are asked instead
-        here = all(_is_here(host) for several in hosts for host in several.split(","))
-        if url.before.startswith("postgres") and not here and parameters.get("sslmode") != ["verify-full"]:
-            warned.append(
-                "control_plane: the server's certificate is not verified: add ?sslmode=verify-full&sslrootcert=FILE to the URL."
-            )
-        in_url = {key: values[0] for key, values in parse_qs(urlsplit(self.storage).query).items()}
-        options = {**self.storage_options, **in_url}
-        options.setdefault("endpoint", in_url.get("endpoint_override", ""))
-        scheme, place = location.split_endpoint(options)
-        if scheme == "http" and not (place and _is_here(place.partition("/")[0])):
-            warned.append("storage_options: the endpoint is http: segments are sent unencrypted; write https.")
-        return warned + self._in_clear()
-
-    def _in_clear(self) -> list[str]:
-        """What goes to another machine unencrypted: records, and logins. An address that is a reference is not known here."""
-        warned = []
-        servers, protocol = str(self.kafka["bootstrap.servers"]), str(self.kafka.get("security.protocol", "PLAINTEXT"))
-        away = [host for host in servers.split(",") if not reference.has_reference(host)]
-        if protocol.upper() == "PLAINTEXT" and not all(_is_here(host.strip().rpartition("://")[2]) for host in away):
-            warned.append(
-                "kafka: records are sent unencrypted, and whoever reaches the brokers reads them: write SASL_SSL or SSL."
-            )
-        logins = {"sasl.oauthbearer.token.endpoint.url": str(self.kafka.get("sasl.oauthbearer.token.endpoint.url", ""))}
-        if self.registry is not None and (self.registry.user or self.registry.headers or "@" in self.registry.url):
-            logins["registry"] = self.registry.url
-        for key, address in logins.items():
-            url = secret.Url.of(reference.mask(address)[0])
-            if url.before.lower() == "http://" and not _is_here(url.host):
-                warned.append(f"{key}: its login is sent unencrypted, since the address is http; write https.")
         return warned
 
     def _needed_poll_ms(self) -> int:
@@ -344,7 +288,7 @@ class RegionConfig(LimitKeys):
             if not is_topic(topic):
                 raise ValueError(f"{topic!r} {NO_TOPIC}")
         if len(set(topics)) < len(topics):
-            raise ValueError(f"{next(t for t in topics if topics.count(t) > 1)!r} is there twice")
+            raise ValueError(f"{next(t for t in topics if topics.count(t) > 1)!r} is listed twice")
         return topics
 
     @field_validator("pattern")
@@ -368,7 +312,7 @@ class RegionConfig(LimitKeys):
     @classmethod
     def _tables(cls, tables: tuple[TableConfig, ...], info: ValidationInfo) -> tuple[TableConfig, ...]:
         if "registry" not in info.data or "topics" not in info.data:
-            return tables  # what is wrong there is said there
+            return tables  # the problem is reported at those keys
         tables = tuple(typed_tables.expanded(tables, info.data["topics"], info.data["registry"]))
         names = [t.name for t in tables]
         for name in names:
@@ -403,7 +347,7 @@ class RegionConfig(LimitKeys):
         for key, value in host.conf.items():
             if key.endswith("JavaOptions") and next(secret.secrets_in(value), None):
                 raise KeyedError(
-                    key, "holds a secret, and becomes a command line, which anybody on the machine can read"
+                    key, "holds a secret, and becomes a command line, which every user of the machine can read"
                 )
         return host.model_copy(update={"conf": _checked(host.conf, _base(info))})
 
@@ -413,7 +357,7 @@ class RegionConfig(LimitKeys):
             raise ValueError(
                 'name topics: [orders], or a pattern: "^shop\\\\..*"'
                 if self.topics is None
-                else "topics and pattern are both there: choose one"
+                else "topics and pattern are both given: choose one"
             )
         if "auto.offset.reset" in self.kafka and (
             self.start.position != "default" or self.start.auto_offset_reset is not None
@@ -431,7 +375,7 @@ class RegionConfig(LimitKeys):
         for (one, path), (other, another) in itertools.combinations(places, 2):
             if location.overlap(path, another):
                 raise ValueError(
-                    f"{one} ({path}) and {other} ({another}) lie in one another: what tidies one would delete the other; "
+                    f"{one} ({path}) and {other} ({another}) lie in one another: cleaning up one would delete the other; "
                     "give each a folder of its own"
                 )
         if self.host.remote:
@@ -453,11 +397,6 @@ class RegionConfig(LimitKeys):
                     f"members on {master} run on other machines, which do not see the folder of {what} ({path}); "
                     "use s3://… or hdfs://…, or host.shared_disk: true if each machine mounts it there"
                 )
-
-
-def _is_here(host: str) -> bool:
-    """Whether a host, with or without its port, is this machine; none is, and so is the folder of a socket."""
-    return host.startswith(("/", "@")) or host.lower().partition(":")[0] in ("", *_HERE)
 
 
 def _base(info: ValidationInfo) -> Path:

@@ -1,4 +1,4 @@
-"""What references stand for, in the process that connects; and secrets remembered there, so that no text shows them (SPEC U2)."""
+"""Resolves references in the process that connects, and remembers secrets, so that no text shows them (SPEC U2)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import re
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote, quote_plus, unquote
 
@@ -15,17 +16,29 @@ from crkafka_core.model import redaction
 from crkafka_core.model.errors import ConfigError
 
 _PUBLIC = (".bootstrap.servers", ".metadata.broker.list", ".group.id")
-"""Keys whose value errors have to show, also when it is in a file."""
+"""Keys whose values are not secret, even from a file: errors have to show them."""
 _LIST = re.compile(r",(?=\s*[A-Za-z][\w+.-]*://)")
-"""Between the URLs of a list."""
+"""Separator of a list of URLs."""
 _NO_HOST = re.compile(r"[@/?#\s]")
 
 
-def resolve(text: str, key: str, env: Mapping[str, str] | None = None) -> str:
-    """What the text stands for in this process.
+@dataclass(frozen=True)
+class Resolved:
+    """A configuration with its references resolved: never written, logged or sent. Its repr shows no secrets."""
 
-    In a URL a reference stands for one part of it: as user, password or parameter its value is percent-quoted, and as
-    host one that would end the host's name is refused.
+    control_plane: str = field(repr=False)
+    storage: str
+    storage_options: dict[str, str] = field(repr=False)
+    kafka: dict[str, str] = field(repr=False)
+    spark: str | None = field(repr=False)
+    spark_conf: dict[str, str] = field(repr=False)
+
+
+def resolve(text: str, key: str, env: Mapping[str, str] | None = None) -> str:
+    """The text with the values of its references in this process.
+
+    In a URL a reference is one part: its value is percent-quoted as user, password or parameter, and refused as host if it would end
+    the host's name.
     """
     known = os.environ if env is None else env
     masked, references = reference.mask(text)
@@ -40,7 +53,7 @@ def resolve(text: str, key: str, env: Mapping[str, str] | None = None) -> str:
 
 
 def _resolve_one(masked: str, references: Sequence[str], key: str, env: Mapping[str, str]) -> str:
-    """One address of a list, or a text that is none."""
+    """One URL of a list, or a text that is not a URL."""
     if "://" not in masked:
         return reference.unmask(masked, references, lambda r: _read(r, key, env))
     url = secret.Url.of(masked)
@@ -57,13 +70,13 @@ def _resolve_one(masked: str, references: Sequence[str], key: str, env: Mapping[
 
 _KAFKA = "kafka."
 _READ: dict[tuple[bool, str], tuple[str, str]] = {}
-"""Whether it was for Kafka, and what a file gave → the file, and the key for which it was read."""
+"""(whether it was for Kafka, value read from a file) → the file, and the key for which it was read."""
 
 
 def read_again(value: str, *, kafka: bool) -> str:
-    """What the file that gave this value has now; the value itself, if no file gave it or it cannot be read any more.
+    """The present content of the file that this value was read from; the value itself without such a file.
 
-    Kafka's and the database's may be equal by chance, and only one of them renewed.
+    `kafka`: for Kafka or for the database, whose values may be equal by chance while only one file changes.
     """
     path, key = _READ.get((kafka, value), ("", ""))
     try:
@@ -77,14 +90,14 @@ _tokens: deque[set[str]] = deque()
 
 
 def remember(text: str) -> None:
-    """Have `redact` remove a secret from now on, as it is and as libraries write it."""
+    """Make `redact` remove a secret from now on, in all spellings of libraries."""
     for form in _forms(text):
         if redaction.remember(form):
             log_redaction.install()
 
 
 def remember_token(text: str) -> None:
-    """The same of one that ends by itself and is followed by others: the last hundred are remembered."""
+    """The same for a token, which expires: only the last hundred are remembered."""
     remember(text)
     _tokens.append(_forms(text))
     if len(_tokens) > _TOKENS:
@@ -107,14 +120,14 @@ def _remember_in(key: str, value: str) -> None:
         remember(part)
     for each in _LIST.split(value):
         userinfo, at, _ = each.partition("://")[2].partition("?")[0].rpartition("@")
-        if at:  # not quoted, a password may itself hold an @
+        if at:  # an unquoted password may have an @
             remember(userinfo.partition(":")[2])
 
 
 def _host(value: str, written: str, key: str) -> str:
     if _NO_HOST.search(value):
         raise ConfigError(
-            f"{key}: {written} stands where a URL has its host, and holds characters that a host cannot have.",
+            f"{key}: {written} is in the place of a URL's host, and has characters that a host cannot have.",
             hint="Write one reference for each part: scheme://${env:USER}:${env:PASSWORD}@${env:HOST}/….",
         )
     return value
@@ -138,7 +151,7 @@ def _read(written: str, key: str, env: Mapping[str, str]) -> str:
 def _read_file(path: str, key: str) -> str:
     try:
         text = Path(path).read_text(encoding="utf-8").rstrip("\r\n")
-    except (OSError, ValueError) as error:  # what is no text, and a path with a NUL
+    except (OSError, ValueError) as error:  # ValueError: not text, or a NUL in the path
         reason = error.strerror if isinstance(error, OSError) else "not text"
         hint = "Put the file on each machine that connects."
         if Path(path).name == "bootstrap.servers":

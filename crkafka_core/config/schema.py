@@ -1,4 +1,4 @@
-"""The JSON schema of a region's configuration: `python -m crkafka_core.config.schema docs/region.schema.json`."""
+"""Writes the JSON schema of a region's configuration: `python -m crkafka_core.config.schema docs/region.schema.json`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from crkafka_core.config.region_config import RegionConfig
 
 
 def text() -> str:
-    """The schema as it stands in docs/."""
+    """The schema in docs/region.schema.json."""
     return json.dumps(RegionConfig.json_schema(), indent=2, ensure_ascii=False) + "\n"
 
 

@@ -1,7 +1,7 @@
-"""What is secret in a configuration, found by taking values apart; written there, it is one whole reference (SPEC U2).
+"""Secrets in a configuration, found by parsing its values; each must be written as one whole reference (SPEC U2).
 
-A secret is the value of a key that says so (`sasl.password`, `fs.azure.account.key.…`), the password in a URL, a parameter of
-a URL (`?password=…`, `;token=…`), what is assigned inside of a text (`-DkeyStorePassword=…`), or a private key.
+A secret is the value of a key with such a name (`sasl.password`, `fs.azure.account.key.…`), the password in a URL, a parameter of a URL
+(`?password=…`, `;token=…`), an assignment inside a text (`-DkeyStorePassword=…`), or a private key.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ WORDS = (
     r"passw(or)?d|passphrase|passcode|(^|[._-])(pwd|pw|pass|sig)($|[._-])|pgpass|secret|token|credential|cookie|api[._-]?key|account[._-]?key|access[._-]?key$"
     r"|encryption[._-]?key($|[.]list)|(storage|customer|shared)[._-]?key$|(^|[._-])auth$|key[._-]pem|jaas|private[._-]?key$|(^|[._-])sas($|[._-])|connection[._-]?string|user[._-]?info|authorization|signature"
 )
-"""A regular expression for names of secrets, which Java reads too."""
+"""Regular expression for names of secrets; also used by Java."""
 _SECRET_KEY = re.compile(WORDS, re.IGNORECASE)
 _NO_SECRET = re.compile(
     r"(\.url|_url|\.location|\.file|\.provider|\.class|\.header|endpoint|\.id|\.type)$", re.IGNORECASE
 )
 _URL = re.compile(r"(.*?://)([^:/@?#]*(?::[^@]*)?@)?([^/?#;]*)([^?;]*)(.*)", re.DOTALL)
 _CONNECT = re.compile(r"(sc://)([^:/@?#;]*(?::[^@;]*)?@)?([^/?#;]*)([^?;]*)(.*)", re.DOTALL)
-"""Spark Connect's address, whose parameters may hold an @ where it has no login: `sc://host:15002/;user_id=me@home`."""
+"""Spark Connect's URL without a login, whose parameters may have an @: `sc://host:15002/;user_id=me@home`."""
 _PARAMETER = re.compile(r"[?&;#](?P<name>[^=&;?#]+)=(?P<value>[^&;#]*)")
 _ASSIGNED = re.compile(
     r"(?:^|[\s,;&\"'{(])(?:-D|--)?(?P<name>[\w.-]+)(?:\s*=\s*|:\s+)(?P<value>\"[^\"]*\"|'[^']*'|[^\s,;&})]*)"
@@ -35,22 +35,22 @@ _JSON = re.compile(
 _ORACLE = re.compile(r"jdbc:oracle:\w+:[^/@]*/(?P<password>[^@]*)@", re.IGNORECASE)
 _PEM = "PRIVATE KEY-----"
 _NAME_OF_A_KEY = "arn:"
-"""What `fs.s3a.encryption.key` has for a key that stays with KMS."""
+"""Prefix of `fs.s3a.encryption.key` for a key in KMS: its name, and no secret."""
 _HOW = "write ${env:NAME} or ${file:path} as the whole of it, without a default"
 
 
 @dataclass(frozen=True)
 class Url:
-    """A URL in five pieces; of a text that is none, everything is `before`."""
+    """A URL in five parts; a text that is not a URL is all in `before`."""
 
     before: str
-    """Up to and with `://`."""
+    """Up to and including `://`."""
     userinfo: str = ""
-    """Up to and with the `@`. As SQLAlchemy reads it: a password may hold a slash."""
+    """Up to and including the `@`. As in SQLAlchemy, a password may have a slash."""
     host: str = ""
     path: str = ""
     parameters: str = ""
-    """From the first `?`, or the first `;` of a Connect or JDBC address."""
+    """From the first `?`, or the first `;` of a Connect or JDBC URL."""
 
     @classmethod
     def of(cls, text: str) -> Url:
@@ -59,12 +59,12 @@ class Url:
 
 
 def is_secret_key(key: str) -> bool:
-    """Whether a property of this name holds a secret."""
+    """Whether the value of a property with this name is a secret."""
     return _SECRET_KEY.search(key) is not None and _NO_SECRET.search(key) is None
 
 
 def secrets_in(text: str) -> Iterator[tuple[str, str]]:
-    """Secrets inside of a text that is not one as a whole: what each is, and how it is written, in a default too."""
+    """Secrets inside a text, also in defaults of its references: what each is, and its text."""
     yield from _secrets_in(text)
     if (meant := reference.with_defaults(text)) != text:
         yield from _secrets_in(meant)
@@ -73,9 +73,7 @@ def secrets_in(text: str) -> Iterator[tuple[str, str]]:
 def _secrets_in(text: str) -> Iterator[tuple[str, str]]:
     masked, references = reference.mask(text)
     url = Url.of(masked)
-    urls = [
-        Url.of(masked[mark.start() :]) for mark in re.finditer(r"[\w+.-]*://", masked)
-    ]  # there may be a list of them
+    urls = [Url.of(masked[mark.start() :]) for mark in re.finditer(r"[\w+.-]*://", masked)]  # a list may have several
     passwords = [each.userinfo.removesuffix("@").partition(":")[2] for each in urls]
     for password in (*passwords, *(match["password"] for match in _ORACLE.finditer(masked))):
         if password:
@@ -92,7 +90,7 @@ def _secrets_in(text: str) -> Iterator[tuple[str, str]]:
 
 
 def check(key: str, value: str) -> str:
-    """The value, if its references can be read and no secret in it is written in clear; else ValueError, without the value."""
+    """The value, if its references are valid and no secret in it is in clear; else a ValueError without the value."""
     reference.check(value)
     if is_secret_key(key):
         if value and not reference.is_whole(value) and not value.startswith(_NAME_OF_A_KEY):
@@ -105,7 +103,7 @@ def check(key: str, value: str) -> str:
 
 
 def check_no_login(key: str, value: str) -> str:
-    """The value, an address that has no login in front of its host: one would be taken for a part of the host's name, and asked for."""
+    """The value, if it is an address without a login: one would be taken for a part of the host's name, and sent to DNS."""
     check(key, value)
     if Url.of(reference.mask(reference.with_defaults(value))[0]).userinfo:
         raise ValueError("has a user or password in front of the host, where this address takes none; leave it out")
@@ -113,7 +111,7 @@ def check_no_login(key: str, value: str) -> str:
 
 
 def check_none(key: str, value: str) -> str:
-    """The value, if there is no secret in it, not even as a reference: it is kept where secrets must not be."""
+    """The value, if it has no secret, not even as a reference: it is stored in SQL."""
     check(key, value)
     for name, _ in secrets_in(value):
         raise ValueError(f"{name} does not belong in a path, which SQL keeps; put it into options, as ${{env:NAME}}")

@@ -66,7 +66,7 @@ def _moment(value: Any) -> Any:
     if isinstance(value, dt.datetime):
         value = round((value if value.tzinfo else value.replace(tzinfo=dt.UTC)).timestamp() * 1000)
     if isinstance(value, int) and not 0 <= value < 2**63:
-        raise ValueError("must not be before 1970" if value < 0 else "is later than Kafka can say")
+        raise ValueError("must not be before 1970" if value < 0 else "is beyond the range of Kafka's timestamps")
     return value
 
 
@@ -75,7 +75,7 @@ Position = Annotated[Literal["beginning", "end", "timestamp", "default"], Before
 
 
 class StartConfig(BaseModel):
-    """Where partitions start that have no checkpoint yet."""
+    """Start of partitions without a checkpoint."""
 
     model_config = STRICT
 
@@ -84,11 +84,11 @@ class StartConfig(BaseModel):
     timestamp: Annotated[StrictInt, BeforeValidator(_moment)] | None = None
     """For `position: timestamp`: ISO 8601 or milliseconds since 1970; past the end means the end."""
     new_partitions: Annotated[Literal["beginning", "end"], BeforeValidator(_position)] = "beginning"
-    """Where partitions start that appear after the region's birth; `beginning` loses nothing."""
+    """Start of partitions that appear after the region's birth; `beginning` loses nothing."""
     auto_offset_reset: Literal["earliest", "latest", "error"] | None = None
-    """For `position: default`, when the group has no committed offset; else Kafka's own setting, else `latest`."""
+    """For `position: default` without a committed offset; by default Kafka's `auto.offset.reset`, else `latest`."""
     adopt: StrictStr | None = None
-    """Uid of a region, deleted since, whose committed offsets and tables this one takes over; only with `default`."""
+    """Uid of a deleted region whose committed offsets and tables this one takes over; only with `default`."""
 
     @model_validator(mode="before")
     @classmethod
@@ -124,7 +124,7 @@ _TRIGGERS = "{period: 60s}, {tuples: 100000} or {manual: true}"
 
 
 def _period_of(value: str) -> str:
-    """What to write for a word in place of a trigger."""
+    """The text of the error for a word in place of a trigger."""
     try:
         seconds(value)
     except ValueError:
@@ -133,16 +133,16 @@ def _period_of(value: str) -> str:
 
 
 class TriggerConfig(BaseModel):
-    """What makes a cut: a period, a number of tuples (with a period as upper bound), or a person."""
+    """Trigger of cuts: a period, a number of tuples (with a period as upper bound), or a person."""
 
     model_config = STRICT
 
     period: Seconds | None = None
     """Time since the last completed cut."""
     tuples: StrictInt | None = None
-    """A member that has submitted so many since the last cut asks for one (operator-driven)."""
+    """Number of submitted tuples since the last cut at which a member asks for one (operator-driven)."""
     manual: StrictBool = False
-    """Only by hand or by a bounded run."""
+    """Cuts only by hand or by a bounded run."""
 
     @model_validator(mode="before")
     @classmethod
@@ -160,7 +160,7 @@ class TriggerConfig(BaseModel):
         if self.manual and (self.period is not None or self.tuples is not None):
             raise ValueError("manual: true goes with neither period nor tuples: choose one")
         if not self.manual and self.period is None and self.tuples is None:
-            raise ValueError(f"says nothing; write {_TRIGGERS}")
+            raise ValueError(f"is empty; write {_TRIGGERS}")
         if self.period is not None and self.period <= 0:
             raise ValueError(f"period must be above 0, not {self.period:g}")
         if self.tuples is not None and self.tuples <= 0:
@@ -174,7 +174,7 @@ class TriggerConfig(BaseModel):
 
 
 GOOD = "good"
-"""The output of a shape that a table takes unless it says another."""
+"""The default output of a shape."""
 
 
 class TableConfig(Typing):
@@ -183,26 +183,26 @@ class TableConfig(Typing):
     name: StrictStr = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")
     """Letters, digits and underscores; unique in the region."""
     format: Literal["delta", "iceberg"] = "delta"
-    """Of its files: delta unless said, or iceberg."""
+    """Format of the table: delta (default) or iceberg."""
     path: StrictStr
-    """Folder or URL; or its name in a catalog of the Spark session, as `main.bronze.orders`."""
+    """Folder or URL; or the table's name in a catalog of the Spark session, as `main.bronze.orders`."""
     options: dict[str, StrictStr] = Field(default_factory=dict)
-    """Passed to the format's writer."""
+    """Options of the format's writer."""
     shape: StrictStr | None = Field(default=None, pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$")
-    """`package.module:function`, which makes this table's rows of a checkpoint's, row by row; every writer uses it."""
+    """`package.module:function`, which makes the table's rows from a checkpoint's, row by row; used by all writers."""
     output: StrictStr | None = Field(default=None, pattern=r"^[A-Za-z_]\w{0,63}$")
-    """Which of the shape's outputs comes here, if it has several: `good` unless said, or `dead`, or a name of its own."""
+    """Output of the shape for this table, if it has several: `good` (default), `dead`, or a name of its own."""
 
     mode: Literal["append", "upsert"] = "append"
-    """`append`: a row for each record. `upsert`: the last record of each key, of a table with a shape or types."""
+    """`append`: a row for each record. `upsert`: the last record of each key, in a table with a shape or types."""
     keys: tuple[StrictStr, ...] | None = Field(None, min_length=1)
-    """Of `mode: upsert`: the columns that make the key; of a typed table always `kafka_key`, Kafka's own."""
+    """Key columns for `mode: upsert`; in a typed table always `kafka_key`, Kafka's own."""
     partition_by: tuple[StrictStr, ...] | None = Field(None, min_length=1)
-    """Of a Delta table with a shape or types: columns that it is partitioned by; by none unless said."""
+    """Columns that a Delta table with a shape or types is partitioned by; by default none."""
     topics: tuple[StrictStr, ...] | None = Field(None, min_length=1)
-    """Of a table with a shape or types: only these of the region's topics; all of them unless said."""
+    """Topics of a table with a shape or types; by default all of the region."""
     kept_fresh: StrictBool = True
-    """Whoever hosts the region brings each checkpoint in at once; off: a program of yours or Dagster does."""
+    """Whether the region's host writes each checkpoint to the table at once; if not, your program or Dagster does."""
 
     @field_validator("format", mode="before")
     @classmethod
@@ -217,8 +217,8 @@ class TableConfig(Typing):
     @model_validator(mode="before")
     @classmethod
     def _implied(cls, value: Any) -> Any:
-        """Decoded rows are kept by Kafka's own key. The output `good` is the one without a name, which is written after the others:
-        a table that is kept by keys is never further than they are, since it could not be written again.
+        """Defaults of `mode: upsert`: a typed table's key is Kafka's. The output `good` becomes the unnamed one, which is written last:
+        a table with keys cannot be written again, and must not be ahead of the others.
         """
         if not isinstance(value, dict) or value.get("mode") != "upsert":
             return value
@@ -286,7 +286,7 @@ class TableConfig(Typing):
             )
         if self.topics is not None and self.typed is None and self.shape is None:
             raise ValueError(
-                f"table {self.name} of records as they are takes those of all topics: its files are the region's segments; "
+                f"table {self.name} has raw records, and takes those of all topics: its files are the region's segments; "
                 "leave topics out, or give it a shape"
             )
         if self.output is not None and self.shape is None:
@@ -297,7 +297,7 @@ class TableConfig(Typing):
 
 
 class HostConfig(BaseModel):
-    """Who runs the members: tasks of a Spark, or local processes."""
+    """Who runs the members: Spark, as tasks, or this machine, as processes."""
 
     model_config = STRICT
 
@@ -308,7 +308,7 @@ class HostConfig(BaseModel):
     conf: dict[str, StrictStr] = Field(default_factory=dict)
     """Spark properties; beside `processes` only those of catalogs, `spark.sql.catalog.…`."""
     shared_disk: StrictBool = False
-    """Local paths of storage and tables are on a disk that each machine of the cluster mounts at the same place."""
+    """Whether local paths of storage and tables are on a disk that all machines of the cluster mount at the same place."""
 
     @model_validator(mode="before")
     @classmethod
@@ -341,7 +341,7 @@ class HostConfig(BaseModel):
 
     @property
     def remote(self) -> bool:
-        """Whether members may run on another machine. A master on the loopback address is only reached from here."""
+        """Whether members may run on another machine. A master on the loopback address has workers here only."""
         if self.spark is None or self.spark.startswith("local"):
             return False
         if self.spark.startswith(("spark://", "sc://")):
@@ -351,7 +351,7 @@ class HostConfig(BaseModel):
 
     @property
     def local_slots(self) -> int | None:
-        """Task slots of a Spark on this machine; None where its master does not say."""
+        """Task slots of a Spark on this machine; None for another master."""
         match = re.fullmatch(r"local(?:\[(\d+)[^\]]*\])?", self.spark or "")
         return int(match[1] or 1) if match else None
 

@@ -1,4 +1,4 @@
-"""Sections of the configuration for typed tables: by what their columns are made, and where the registry is (SPEC K6)."""
+"""Sections of the configuration for typed tables: the source of their columns, and the schema registry (SPEC K6)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from crkafka_core.config import reference, secret
 
 STRICT = ConfigDict(frozen=True, extra="forbid")
 SHAPE = "crkafka.typed:"
-"""Begins the names of built-in shapes; what follows is the name of the typed table."""
+"""Prefix of the names of built-in shapes, before the name of the typed table."""
 DEAD = "dead"
 REGISTRY = "registry"
 
@@ -23,7 +23,7 @@ class RegistryConfig(BaseModel):
     model_config = STRICT
 
     url: StrictStr = Field(min_length=1)
-    """Such as https://registry.internal; may hold references."""
+    """Such as https://registry.internal; may have references."""
     user: StrictStr = ""
     """`name:password`, as references: `${env:REGISTRY_USER}:${env:REGISTRY_PASSWORD}`."""
     headers: dict[str, StrictStr] = Field(default_factory=dict)
@@ -38,7 +38,7 @@ class RegistryConfig(BaseModel):
     @field_validator("user")
     @classmethod
     def _user(cls, user: str) -> str:
-        masked, references = reference.mask(reference.check(user))  # what they hold is not syntax of ours
+        masked, references = reference.mask(reference.check(user))  # a colon in a reference is no separator
         password = reference.unmask(masked.partition(":")[2], references)
         if (password and not reference.is_whole(password)) or any(":" in d for d in reference.defaults(user)):
             raise ValueError("user holds a password; write ${env:REGISTRY_USER}:${env:REGISTRY_PASSWORD}")
@@ -53,20 +53,20 @@ class RegistryConfig(BaseModel):
 
 
 class TypedConfig(BaseModel):
-    """What the columns of a typed table are made by: one of json, avro, protobuf."""
+    """Source of the columns of a typed table: one of json, avro, protobuf."""
 
     model_config = STRICT
 
     json_file: StrictStr | None = Field(None, alias="json")
-    """A file with a JSON Schema, read again for each write, so that columns may be added to it; or `registry`."""
+    """A file with a JSON Schema, read again for each write, so that columns may be added; or `registry`."""
     avro: Literal["registry"] | None = None
     """`registry`: Avro in the registry's wire format."""
     protobuf: Literal["registry"] | None = None
     """`registry`: Protobuf in the registry's wire format."""
     subject: StrictStr | None = None
-    """Of the registry; `TOPIC-value` unless said."""
+    """Subject in the registry; by default `TOPIC-value`."""
     version: StrictInt | None = Field(None, ge=1)
-    """Of the subject; the latest unless said."""
+    """Version of the subject; by default the latest."""
 
     @model_validator(mode="before")
     @classmethod
@@ -91,18 +91,18 @@ class TypedConfig(BaseModel):
 
 
 class Typing(BaseModel):
-    """What a declared table says of its types."""
+    """Keys of a declared table for its types."""
 
     model_config = STRICT
 
     typed: TypedConfig | None = None
-    """Makes the columns by a schema, without code: `{json: schema.json}`, `{avro: registry}` or `{protobuf: registry}`."""
+    """Makes the columns from a schema, without code: `{json: schema.json}`, `{avro: registry}` or `{protobuf: registry}`."""
     on_bad_record: OnBadRecord | None = None
-    """Of a typed table, what becomes of a record that cannot be decoded: `dead_letter` unless said, `stop`, or `skip`."""
+    """For records of a typed table that cannot be decoded: `dead_letter` (default), `stop`, or `skip`."""
     dead_letters: StrictStr | None = Field(None, pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")
-    """Name of the table with the dead letters, beside the typed one; its name and `_dead` unless said."""
+    """Name of the table with the dead letters of a typed one; by default its name and `_dead`."""
 
 
 def name_of(shape: str) -> str:
-    """The typed table whose built-in shape this is; empty for a shape of a program's."""
+    """The typed table of a built-in shape; empty for another shape."""
     return shape.removeprefix(SHAPE) if shape.startswith(SHAPE) else ""

@@ -1,7 +1,6 @@
-"""Typed tables: `typed:` is another way to write a built-in shape, and declares the table of its dead letters as well (SPEC K6).
+"""Expands typed tables: `typed:` names a built-in shape, and declares the table of its dead letters too (SPEC K6).
 
-An entry becomes one or two tables of the shape `crkafka.typed:NAME`; whoever writes them finds the rest in the configuration, under
-that name.
+An entry becomes one or two tables of the shape `crkafka.typed:NAME`; their writers read the rest from the configuration, by that name.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ def expanded(
 
 
 def _is_dead(table: TableConfig | None, of: TableConfig) -> bool:
-    """Whether the entry is the very table that would be made."""
+    """Whether the declared table is already the one of the dead letters."""
     return table is not None and table.shape == SHAPE + of.name and table.output == DEAD
 
 
@@ -69,14 +68,14 @@ def _subject(
         return typed
     if topics is None or len(topics) != 1:
         raise ValueError(
-            f"table {table.name} is typed by a registry, in which the subject of several topics cannot be told; "
+            f"table {table.name} is typed by a registry, in which several topics have no common subject; "
             "write topics: [ONE], or subject: NAME-value"
         )
     return typed.model_copy(update={"subject": f"{topics[0]}-value"})
 
 
 def check_topics(tables: Sequence[TableConfig], topics: Sequence[str] | None) -> None:
-    """Tables of one shape take the same topics, and such as the region has."""
+    """Refuse different topics in tables of one shape, and topics that the region does not read."""
     of: dict[str, TableConfig] = {}
     for table in tables:
         if table.shape is None:
@@ -92,7 +91,7 @@ def check_topics(tables: Sequence[TableConfig], topics: Sequence[str] | None) ->
 
 
 def sibling(path: str, name: str) -> str:
-    """A path, or an identifier in a catalog, beside another."""
+    """The path, or identifier in a catalog, of a table `name` beside `path`."""
     separator = "/" if "/" in path else "."
     head, slash, _ = path.rstrip(separator).rpartition(separator)
     return f"{head}{slash}{name}"
@@ -107,7 +106,7 @@ def anchored(table: TableConfig, base: Path) -> TableConfig:
 
 
 def check_schemas(tables: Sequence[TableConfig]) -> None:
-    """Refuse a schema's file that is not there, or that no columns can be made of."""
+    """Refuse a schema file that is missing or gives no columns."""
     for table in tables:
         if table.typed is not None and not table.typed.registered:
             try:

@@ -1,4 +1,4 @@
-"""Reads YAML into plain values and remembers the line of each key; a key that is written twice is refused."""
+"""Reads YAML into plain values with the line of each key; refuses duplicate keys."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from crkafka_core.model.errors import ConfigError
 _SWALLOWED = re.compile(r"\n[ \t]*(?:- )?[\w.-]+:(?:\s|$)")
 """A key on a line of its own, inside quotation marks."""
 _OTHER_BASE = re.compile(r"[-+]?(0[0-9_]+|[0-9_]+(:[0-9]+)+)")
-"""What YAML reads as a number in octal, or of hours and minutes: another one than stands there."""
+"""Numbers that YAML reads as octal, or as hours and minutes."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Document:
 
 
 def read(path: Path) -> list[Document]:
-    """All documents of the file that are not empty."""
+    """The documents of the file, without empty ones."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -45,7 +45,7 @@ def read(path: Path) -> list[Document]:
 
 
 def _problem(error: yaml.YAMLError, text: str) -> Problem:
-    """What the parser stumbled over, as somebody wrote it."""
+    """The parser's error as the mistake in the file."""
     mark = getattr(error, "problem_mark", None)
     began = getattr(error, "context_mark", None)
     complaint = str(getattr(error, "problem", None) or "not readable")
@@ -78,7 +78,7 @@ def _problem(error: yaml.YAMLError, text: str) -> Problem:
 
 
 def _open_quote(text: str, upto: int) -> int:
-    """Line of a quotation mark that was closed only by the next one, lines below: what it took in has keys. 0: there is none."""
+    """Line of a quotation mark that is closed only by the next one, lines below, with keys between; 0 if there is none."""
     with suppress(yaml.YAMLError):
         for token in yaml.scan(text):
             if token.start_mark.line > upto:
@@ -93,7 +93,7 @@ class _Loader(yaml.SafeLoader):
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         try:
             return super().construct_object(node, deep)
-        except ValueError as error:  # a day that there is not, in what looks like one
+        except ValueError as error:  # an impossible date
             raise yaml.constructor.ConstructorError(None, None, str(error), node.start_mark) from None
 
 

@@ -1,4 +1,4 @@
-"""Arrow's types of declared columns, which `config.json_columns` and `registry_columns` have in the JSON form of Spark's types."""
+"""Arrow types of declared columns, from the JSON form of Spark's types in `config.json_columns` and `registry_columns`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PLAIN = {
 
 
 def of_columns(kind: Any) -> pa.DataType:
-    """The type of a column or of a struct of columns, with the same parts nullable."""
+    """The Arrow type of a column or a struct of columns, with the same nullability."""
     if isinstance(kind, str):
         if kind in _PLAIN:
             return _PLAIN[kind]

@@ -1,6 +1,6 @@
-"""Many Avro records at once: what is plain is read by numpy, anything else is left to fastavro, one by one.
+"""Decodes many plain Avro records at once by numpy; the others are left to fastavro, one by one.
 
-A plan is made of the schema of a writer, the one of the reader, and the columns.
+A plan is made from the writer's schema, the reader's, and the columns.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from crkafka_core.decode.fitting import fitter, nullable
 from crkafka_core.decode.fitting_bulk import NoBulk
 
 Read = Callable[[Cursor], pa.Array]
-"""Reads one value of each record, and goes past it."""
+"""Reads one value of each record, and advances."""
 
 _MOMENTS = {
     "timestamp-millis": 1000,
@@ -39,25 +39,25 @@ _NATURAL |= {"boolean": pa.bool_(), "string": pa.string(), "enum": pa.string(), 
 
 
 def plan(writer: Any, reader: Any, kind: pa.DataType) -> Read | None:
-    """For records from their beginning to their end: structs, and null where a record failed. None: one by one."""
+    """The plan for whole records: structs, or null for a failed record. None: only one by one."""
     if not of.is_struct(kind) or not kind.num_fields or not isinstance(writer, Mapping):
         return None
     reader = None if reader == writer else reader  # as fastavro does
     try:
         columns = _Plan(writer, reader).columns(writer, reader, kind, ())
     except (NoBulk, ValueError, LookupError, TypeError, ArithmeticError, AttributeError, RecursionError):
-        return None  # where something is wrong with a schema, fastavro says what
+        return None  # fastavro reports what is wrong with a schema
 
     def read(cursor: Cursor) -> pa.Array:
-        found = columns(cursor)
+        values = columns(cursor)
         cursor.fail(cursor.at != cursor.end)
-        return fits.struct(cursor, kind, found, failed=True)
+        return fits.struct(cursor, kind, values, failed=True)
 
     return read
 
 
 class _Plan:
-    """Makes the readers of values; `kind` is None where no column wants the value, and it has to be right all the same."""
+    """Makes the readers of values; `kind` is None if no column needs the value, which must still be valid."""
 
     def __init__(self, writer: Mapping[str, Any], reader: Any) -> None:
         self._writers = writer.get("__named_schemas", {})
@@ -89,7 +89,7 @@ class _Plan:
         return _plain(name, latest, writer, reader, _wanted(kind, _NATURAL.get(name)))
 
     def _union(self, writer: list[Any], reader: Any, kind: pa.DataType | None, inside: tuple[str, ...]) -> Read:
-        """One type, or one and null."""
+        """Reader of a union of one type, or one and null."""
         at = next((i for i, each in enumerate(writer) if each != "null"), None)
         if at is None or len(writer) > 2 or (len(writer) == 2 and writer[1 - at] != "null"):
             raise NoBulk(writer)
@@ -102,9 +102,9 @@ class _Plan:
             cursor.fail((branch != 2 * at) & (branch != null))
             rows = np.flatnonzero((branch == 2 * at) & ~cursor.failed)
             part = cursor.part(rows)
-            found = read(part)
+            values = read(part)
             cursor.back(rows, part)
-            return reading.placed([found], [rows], len(branch), found.type)
+            return reading.placed([values], [rows], len(branch), values.type)
 
         return optional
 
@@ -119,7 +119,7 @@ class _Plan:
     def columns(
         self, writer: Any, reader: Any, kind: pa.StructType, inside: tuple[str, ...]
     ) -> Callable[[Cursor], dict[str, pa.Array]]:
-        """Reads a record's fields as the columns that are wanted of it, by name."""
+        """Reader of a record's fields as the wanted columns, by name."""
         if _type(writer) not in ("record", "error") or writer["name"] in inside:
             raise NoBulk(writer)
         inside = (*inside, writer["name"])
@@ -128,23 +128,23 @@ class _Plan:
         reads: list[tuple[str, Read]] = []
         for each in writer["fields"]:
             name, of_reader = each["name"], latest.pop(each["name"], None) if latest is not None else None
-            there = wanted.get(name) if latest is None or of_reader is not None else None
-            reads.append((name, self.value(each["type"], of_reader and of_reader["type"], there, inside)))
-            if there is None and name in wanted:
+            column = wanted.get(name) if latest is None or of_reader is not None else None
+            reads.append((name, self.value(each["type"], of_reader and of_reader["type"], column, inside)))
+            if column is None and name in wanted:
                 raise NoBulk(f"{name} is none of the reader's")
         if any("default" not in f for f in (latest or {}).values()):
             raise NoBulk(writer)
         given = {name: _default(f, wanted[name]) for name, f in (latest or {}).items() if name in wanted}
 
         def columns(cursor: Cursor) -> dict[str, pa.Array]:
-            found = {name: read(cursor) for name, read in reads}
+            values = {name: read(cursor) for name, read in reads}
             zeros = pa.array(np.zeros(len(cursor.at), np.int64))
-            return found | {name: one.take(zeros) for name, one in given.items()}
+            return values | {name: one.take(zeros) for name, one in given.items()}
 
         return columns
 
     def _array(self, writer: Any, reader: Any, kind: pa.DataType | None, inside: tuple[str, ...]) -> Read:
-        """Blocks of items, each with their number in front; the last has none."""
+        """Reader of an array: blocks of items with their count in front; the last count is 0."""
         if kind is not None and not of.is_list(kind):
             raise NoBulk(kind)
         latest = None if reader is None else reader["items"]
@@ -169,14 +169,14 @@ def _unwanted(read: Callable[[Cursor], Any]) -> Read:
 
 
 def _items(cursor: Cursor, read: Read) -> tuple[list[pa.Array], list[Numbers]]:
-    """One item of each list in each round, and the rows that they are of."""
+    """Items and their rows: each round reads one item of each list."""
     pieces: list[pa.Array] = []
     of_rows: list[Numbers] = []
     left, rows = np.zeros(len(cursor.at), np.int64), np.arange(len(cursor.at))
     for _ in range(fits.MOST + 1):
         part = cursor.part(new := rows[left[rows] == 0])
         left[new] = part.zigzag()
-        part.fail(left[new] < 0)  # with their bytes, which is rare
+        part.fail(left[new] < 0)  # a block with its size in bytes, which is rare
         cursor.back(new, part)
         rows = rows[(left[rows] > 0) & ~cursor.failed[rows]]
         if not len(rows):
@@ -193,14 +193,14 @@ def _items(cursor: Cursor, read: Read) -> tuple[list[pa.Array], list[Numbers]]:
 
 
 def _type(schema: Any) -> str:
-    found = schema["type"] if isinstance(schema, Mapping) else schema
-    if not isinstance(found, str):
+    name = schema["type"] if isinstance(schema, Mapping) else schema
+    if not isinstance(name, str):
         raise NoBulk(schema)
-    return found
+    return name
 
 
 def _branch(writer: Any, union: list[Any]) -> Any:
-    """What of a reader's union, of one type or one and null, is read as."""
+    """The branch of a reader's union, of one type or one and null, that a writer's type is read as."""
     others = [each for each in union if each != "null"]
     if writer == "null" and "null" in union:
         return "null"
@@ -210,7 +210,7 @@ def _branch(writer: Any, union: list[Any]) -> Any:
 
 
 def _same(writer: Any, reader: Any) -> Any:
-    """The reader of a named type, if it is one of the same name, and no other names are to be tried."""
+    """The reader's type, if it has the writer's name, and no aliases."""
     others = [reader, *reader.get("fields", ())]
     if writer["name"] != reader["name"] or any("aliases" in each for each in others):
         raise NoBulk(writer)
@@ -218,11 +218,11 @@ def _same(writer: Any, reader: Any) -> Any:
 
 
 def _default(field: Mapping[str, Any], kind: pa.DataType) -> pa.Array:
-    """Made what the column takes as when one record is decoded."""
+    """The default value, converted to the column's type as in decoding one record."""
     given = field["default"]
     try:
         return pa.array([None if given is None else fitter(kind)(given)], nullable(kind))
-    except Exception as error:  # each record gets it as its reason
+    except Exception as error:  # decoded one by one, each record has it as its reason
         raise NoBulk(field) from error
 
 
@@ -253,7 +253,7 @@ def _plain(name: str, latest: str | None, writer: Any, reader: Any, kind: pa.Dat
 
 
 def _logical(name: str, writer: Mapping[str, Any], kind: pa.DataType | None) -> Read:
-    """As fastavro reads a logical type: by the writer's alone."""
+    """Reader of a logical type, by the writer's only, as in fastavro."""
     logical = writer["logicalType"]
     if logical in _MOMENTS and name == "long":
         return _numbers(fits.moments(_wanted(kind, pa.timestamp("us")), _MOMENTS[logical]))
@@ -278,11 +278,11 @@ def _wanted(kind: pa.DataType | None, natural: pa.DataType) -> pa.DataType:
 
 
 def _uuid(cursor: Cursor) -> pa.Array:
-    """Only as Python writes them; it reads others."""
-    found = fits.texts(cursor, reading.blobs(cursor.data, *cursor.bytes(cursor.zigzag())), pa.string(), True)
-    right = pc.fill_null(pc.match_substring_regex(found, _CANONICAL), True)
+    """UUIDs in Python's form; others, which Python also reads, fail."""
+    texts = fits.texts(cursor, reading.blobs(cursor.data, *cursor.bytes(cursor.zigzag())), pa.string(), True)
+    right = pc.fill_null(pc.match_substring_regex(texts, _CANONICAL), True)
     cursor.fail(~right.to_numpy(zero_copy_only=False))
-    return found
+    return texts
 
 
 def _numbers(fit: fits.Fit) -> Read:
@@ -290,20 +290,20 @@ def _numbers(fit: fits.Fit) -> Read:
 
 
 def _byte(cursor: Cursor) -> Numbers:
-    found = cursor.data[cursor.at]
+    byte = cursor.data[cursor.at]
     cursor.step(1)
-    return found
+    return byte
 
 
 def _sizes(name: str, writer: Any) -> Callable[[Cursor], Numbers]:
     if name == "fixed":
-        size = np.int32(writer["size"])  # of a greater one there is none
+        size = np.int32(writer["size"])  # no record has a larger one
         return lambda cursor: np.full(len(cursor.at), size, np.int64)
     return lambda cursor: cursor.zigzag()
 
 
 class AvroByIds:
-    """By the schemas of the ids in the registry's wire format."""
+    """Decodes records by the schemas of their ids in the registry's wire format."""
 
     def __init__(self, kind: pa.DataType, reader: Any, known: Callable[[int], Any]) -> None:
         """`known`: the writer's schema of an id; None if it has none."""

@@ -1,4 +1,4 @@
-"""Avro schemas of a registry: each whole, with what it refers to inside of it; a writer's with the logical types of its reader."""
+"""Avro schemas of a registry, with their references included; and a writer's schema with its reader's logical types."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _PRIMITIVE = frozenset({"null", "boolean", "int", "long", "float", "double", "by
 _NAMED = frozenset({"record", "error", "enum", "fixed"})
 
 Named = dict[str, tuple[Any, str]]
-"""Full name → the named type, and the namespace that holds inside of it."""
+"""Full name → the named type, and the namespace inside it."""
 
 
 def whole(registry: Registry, schema: Schema) -> tuple[Any, Named]:
-    """The schema with what it refers to inside of it, and every named type."""
+    """The schema with its references included, and all named types."""
     named: Named = {}
     for each in _references(registry, schema):
         _collect(json.loads(each.text), "", named)
@@ -27,7 +27,7 @@ def whole(registry: Registry, schema: Schema) -> tuple[Any, Named]:
 
 
 def _references(registry: Registry, schema: Schema, known: dict[tuple[str, int], Schema] | None = None) -> list[Schema]:
-    """All that the schema is made of, what is needed first in front. A deleted one still says what was written by it."""
+    """All schemas that it refers to, in order of dependency, including deleted ones, by which records may have been written."""
     known = {} if known is None else known
     for _, subject, version in schema.references:
         if (subject, version) not in known:
@@ -42,13 +42,13 @@ def full_name(name: str, space: str) -> str:
 
 
 def space_inside(schema: Mapping[str, Any], space: str) -> str:
-    """The namespace inside of a named schema."""
+    """The namespace inside a named schema."""
     name = str(schema["name"])
     return name.rpartition(".")[0] if "." in name else str(schema.get("namespace", space))
 
 
 def _collect(schema: Any, space: str, named: Named) -> None:
-    """Every named type, by its full name."""
+    """Collect all named types by their full names."""
     if isinstance(schema, list):
         for each in schema:
             _collect(each, space, named)
@@ -68,20 +68,20 @@ def find(name: str, space: str, named: Named) -> tuple[Any, str, str]:
     """A named type, the namespace inside of it, and its full name."""
     full = full_name(name, space) if full_name(name, space) in named else name
     if full not in named:
-        raise NoColumns(f"the type {name} is not there")
+        raise NoColumns(f"the type {name} does not exist")
     schema, inside = named[full]
     return schema, inside, full
 
 
 def _whole(schema: Any, space: str, named: Named, seen: set[str]) -> Any:
-    """Each named type stands where it comes first, and goes by its full name."""
+    """The schema with each named type defined at its first use, and its full name at the others."""
     if isinstance(schema, list):
         return [_whole(each, space, named, seen) for each in schema]
     if isinstance(schema, str):
         if schema in _PRIMITIVE:
             return schema
-        found, inside, full = find(schema, space, named)
-        return full if full in seen else _whole(found, inside, named, seen)
+        named_type, inside, full = find(schema, space, named)
+        return full if full in seen else _whole(named_type, inside, named, seen)
     out = dict(schema)
     if schema.get("type") in _NAMED:
         space = space_inside(schema, space)
@@ -98,7 +98,7 @@ def _whole(schema: Any, space: str, named: Named, seen: set[str]) -> Any:
 
 
 def holds_itself(schema: Any, inside: tuple[str, ...] = ()) -> bool:
-    """Whether a named type is used again within itself; of a parsed schema, in which names are full."""
+    """Whether a named type of a parsed schema, with full names, is used inside itself."""
     if isinstance(schema, list):
         return any(holds_itself(each, inside) for each in schema)
     if not isinstance(schema, dict):
@@ -108,21 +108,21 @@ def holds_itself(schema: Any, inside: tuple[str, ...] = ()) -> bool:
 
 
 def _parts(schema: Mapping[str, Any]) -> list[Any]:
-    """The schemas within a parsed one, as it stands, and names of such."""
+    """The direct parts of a parsed schema: schemas or names."""
     return [schema["type"], schema.get("items"), schema.get("values"), *(f["type"] for f in schema.get("fields", ()))]
 
 
 def counts_nothing(schema: Any) -> bool:
-    """Whether there is a list in a parsed schema whose items have no bytes: nulls, or records of such."""
+    """Whether a parsed schema has a list whose items have no bytes: nulls, or records of nulls."""
     named: Named = {}
     _collect(schema, "", named)
     return _counts_nothing(schema, _Sizes(named))
 
 
 def most_fields(schema: Any) -> int:
-    """Fields that some record of a parsed schema has at least, those within others among them, however few bytes it has.
+    """Largest minimum of fields, nested ones included, that a record of a parsed schema has with however few bytes.
 
-    What is in a union or a list is there only if the bytes say so.
+    Fields in a union or list are not counted: they exist only if the bytes have them.
     """
     named: Named = {}
     _collect(schema, "", named)
@@ -131,7 +131,7 @@ def most_fields(schema: Any) -> int:
 
 
 class _Sizes:
-    """What is asked of named types, answered once for each; one within itself counts as nothing more."""
+    """Properties of named types, computed once for each; a recursive use counts nothing."""
 
     def __init__(self, named: Named) -> None:
         self._named = named
@@ -174,7 +174,7 @@ def _counts_nothing(schema: Any, sizes: _Sizes) -> bool:
 
 
 def decode_defaults(parsed: Any) -> None:
-    """Defaults become what is decoded of such a field: fastavro gives them as JSON has them, a number for a time, text for bytes."""
+    """Convert defaults to decoded values: fastavro leaves them as in JSON, a number for a time, a text for bytes."""
     named: Named = {}
     _collect(parsed, "", named)
     types = {name: schema for name, (schema, _) in named.items()}
@@ -184,7 +184,7 @@ def decode_defaults(parsed: Any) -> None:
 
 
 def _decoded(given: Any, schema: Any, types: Mapping[str, Any]) -> Any:
-    """What is not of its type stays as it is."""
+    """A default as a decoded value; unchanged if it does not fit its type."""
     from fastavro.read import LOGICAL_READERS
 
     if isinstance(schema, list):
@@ -210,8 +210,8 @@ def _decoded(given: Any, schema: Any, types: Mapping[str, Any]) -> Any:
 def read_as(writer: Any, reader: Any) -> Any:
     """The writer's schema with the reader's logical types, where one of the two has none.
 
-    To Avro both are the same number or bytes; fastavro converts by the writer's type alone, so that microseconds would come as
-    a bare number, of which nobody could tell the unit.
+    To Avro both are the same number or bytes; fastavro converts by the writer's type only, so that microseconds would be a plain number
+    of unknown unit.
     """
     if isinstance(writer, list):
         return [read_as(branch, _branch(branch, reader)) for branch in writer]
@@ -232,7 +232,7 @@ def read_as(writer: Any, reader: Any) -> Any:
 
 
 def _branch(schema: Any, union: Any) -> Any:
-    """What of a union a schema is resolved to, or the schema itself where there is no union."""
+    """The branch of a union with the kind of a schema; a schema that is not a union counts as one branch."""
     branches = union if isinstance(union, list) else [union]
     return next((each for each in branches if each is not None and _kind(each) == _kind(schema)), None)
 

@@ -1,4 +1,4 @@
-"""Decodes a batch: what can be in bulk, the rest one by one; every row comes out, decoded or with a reason."""
+"""Decodes a batch in bulk, and one by one where bulk decoding refuses; each row comes out decoded or with a reason."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from crkafka_core.decode.fitting import Fit, Misfit, fitter, nullable
 from crkafka_core.model.errors import CrkafkaError, Refused
 
 VALUE, DECODED_KEY, REASON = "crkafka_decoded", "crkafka_decoded_key", "reason"
-"""The columns that decoding adds: two structs, and why a record could not be decoded."""
+"""Columns that decoding adds: two structs, and the reason of an undecodable record."""
 _ONE_BY_ONE = 64
-"""So few values that bulk decoding refused are decoded one by one; of more it tries the halves."""
+"""Most values that are decoded one by one if bulk decoding refuses them all; more are halved and tried again."""
 NULL = "the value is null"
 NO_KEY = "the record has no key, and the table has one row for each"
 
 
 class BadRecord(Refused):
-    """A record that cannot be decoded, where that is to stop the write. Reaction: mend the schema, or keep or skip such records."""
+    """An undecodable record with `on_bad_record: stop`. Reaction: correct the schema, or keep or skip such records."""
 
 
 @dataclass
@@ -34,7 +34,7 @@ class Columns:
     column: str
     decoder: Decoder
     kind: pa.DataType
-    """What has to be there is not nullable; what comes out always is: a row that was not decoded has nothing."""
+    """Type of the column, with required parts not nullable. The result is nullable throughout: an undecodable row is null."""
 
     def __post_init__(self) -> None:
         self._opened: Opened = self.decoder.open(self.kind)
@@ -43,21 +43,21 @@ class Columns:
         self.kind = nullable(self.kind)
 
     def decode(self, batch: pa.RecordBatch) -> tuple[pa.Array, list[str | None]]:
-        """Structs and reasons, one of each for each row. A null gives null and no reason."""
+        """A struct and a reason for each row. A null value is null without a reason."""
         given, topics = batch.column(self.column), batch.column("topic")
-        found: list[pa.Array] = []
+        parts: list[pa.Array] = []
         reasons: list[str | None] = []
         if not given.null_count:
-            self._in_parts(given, topics, found, reasons)
-            return _joined(found, self.kind), reasons
-        there = pc.indices_nonzero(pc.is_valid(given))
-        self._in_parts(given.take(there), topics.take(there), found, reasons)
+            self._in_parts(given, topics, parts, reasons)
+            return _joined(parts, self.kind), reasons
+        present = pc.indices_nonzero(pc.is_valid(given))
+        self._in_parts(given.take(present), topics.take(present), parts, reasons)
         spread: list[str | None] = [None] * len(given)
-        for row, reason in zip(there.to_pylist(), reasons, strict=True):
+        for row, reason in zip(present.to_pylist(), reasons, strict=True):
             spread[row] = reason
-        return placed([_joined(found, self.kind)], [there.to_numpy()], len(given), self.kind), spread
+        return placed([_joined(parts, self.kind)], [present.to_numpy()], len(given), self.kind), spread
 
-    def _in_parts(self, values: pa.Array, topics: pa.Array, found: list[pa.Array], reasons: list[str | None]) -> None:
+    def _in_parts(self, values: pa.Array, topics: pa.Array, parts: list[pa.Array], reasons: list[str | None]) -> None:
         if not len(values):
             return
         if self._bulk is not None:
@@ -66,22 +66,22 @@ class Columns:
             except pa.ArrowException:
                 pass
             else:
-                found.append(self._completed(many, values, topics, reasons))
+                parts.append(self._completed(many, values, topics, reasons))
                 return
         if self._bulk is None or len(values) <= _ONE_BY_ONE:
             rows, why = self._one_by_one(values.to_pylist(), topics.to_pylist())
-            found.append(_as_array(rows, why, self.kind))
+            parts.append(_as_array(rows, why, self.kind))
             reasons.extend(why)
             return
         half = len(values) // 2
-        self._in_parts(values[:half], topics[:half], found, reasons)
-        self._in_parts(values[half:], topics[half:], found, reasons)
+        self._in_parts(values[:half], topics[:half], parts, reasons)
+        self._in_parts(values[half:], topics[half:], parts, reasons)
 
     def _completed(self, many: pa.Array, values: pa.Array, topics: pa.Array, reasons: list[str | None]) -> pa.Array:
-        """What was decoded in bulk, with what was not."""
+        """The values decoded in bulk, completed with the others one by one."""
         why: list[str | None] = [None] * len(values)
         if many.null_count:
-            left = pc.indices_nonzero(many.is_null()).cast(pa.int64())  # numpy takes no others beside its own
+            left = pc.indices_nonzero(many.is_null()).cast(pa.int64())  # numpy concatenates only its own integers
             rows, of_left = self._one_by_one(values.take(left).to_pylist(), topics.take(left).to_pylist())
             alone = _as_array(rows, of_left, self.kind)
             many = placed([many, alone], [np.arange(len(values)), left.to_numpy()], len(values), self.kind)
@@ -98,7 +98,7 @@ class Columns:
                 rows.append(self._fit(self._opened(value, topic)))
                 reasons.append(None)
             except (OSError, CrkafkaError, MemoryError):
-                raise  # an outage says nothing about the record (fault 80)
+                raise  # an outage: the record may be good (fault 80)
             except Misfit as error:
                 rows.append(None)
                 reasons.append(str(error)[:500])
@@ -113,7 +113,7 @@ def _joined(parts: list[pa.Array], kind: pa.DataType) -> pa.Array:
 
 
 def _as_array(rows: list[Any], reasons: list[str | None], kind: pa.DataType) -> pa.Array:
-    """One that does not fit after all must not take the others with it: its reason is noted."""
+    """Rows as an array; a row that does not fit the type is null, with its reason, and the others stay."""
     try:
         return pa.array(rows, kind)
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
@@ -136,9 +136,9 @@ def decode_batch(
     stop: bool,
     keyed: bool = False,
 ) -> pa.RecordBatch:
-    """The batch with columns of decoded structs and one of reasons; a row with a reason has neither value nor key decoded.
+    """The batch with columns of decoded structs and of reasons; a row with a reason has neither a decoded value nor key.
 
-    `tombstones`: a null value is none of the bad ones. `stop`: the first bad one is an error. `keyed`: one without a key is bad.
+    `tombstones`: a null value is not bad. `stop`: the first bad record raises. `keyed`: a record without a key is bad.
     """
     decoded, reasons = value.decode(batch)
     if not tombstones:
@@ -168,7 +168,7 @@ def _refuse(batch: pa.RecordBatch, reasons: Sequence[str | None]) -> None:
 
 
 def refuse_record(batch: pa.RecordBatch, reason: str) -> BadRecord:
-    """The error that names the first record of a batch."""
+    """The error for the first record of a batch."""
     topic, partition, offset = (batch.column(c)[0].as_py() for c in ("topic", "partition", "offset"))
     return BadRecord(
         f"Record {topic}[{partition}]@{offset} cannot be decoded: {reason}.",

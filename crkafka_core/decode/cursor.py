@@ -1,6 +1,6 @@
-"""Many binary records read side by side: one step of numpy reads the next value of each.
+"""Reads many binary records in parallel: one step of numpy reads the next value of each.
 
-A record that is not what was expected has failed: it is at its end from then on, and what is read of it means nothing.
+An unexpected record fails: its cursor is at its end from then on, and values read from it are meaningless.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 Numbers = np.ndarray[Any, Any]
-"""One for each record."""
+"""An array with one element for each record."""
 
 _PAD = 16
-"""Bytes after the last record, so that its last number can be read as eight bytes, and two more, at once."""
+"""Bytes after the last record, so that its last number can be read as ten bytes at once."""
 _LARGEST = 2**31 - 1 - _PAD
-"""Bytes of all records together: Arrow counts them in an `int32`."""
+"""Most bytes of all records: Arrow's offsets are `int32`."""
 _TOPS = np.uint64(0x8080808080808080)
 _LOW = np.uint64(0x7F7F7F7F7F7F7F7F)
 _ONE = np.uint64(1)
@@ -27,11 +27,11 @@ _FOLDS = [
     (np.uint64(0x00003FFF00003FFF), np.uint64(0x3FFF00003FFF0000), np.uint64(2)),
     (np.uint64(0x000000000FFFFFFF), np.uint64(0x0FFFFFFF00000000), np.uint64(4)),
 ]
-"""How groups of seven bits come together: in pairs, then in pairs of pairs."""
+"""Masks and shifts that join groups of seven bits: in pairs, pairs of pairs, and so on."""
 
 
 class Cursor:
-    """Where each record is read next, and where it ends; records are in the order of their bytes."""
+    """Position and end of each record; records are in the order of their bytes."""
 
     def __init__(self, data: Numbers, at: Numbers, end: Numbers) -> None:
         self.data, self.at, self.end = data, at, end
@@ -39,7 +39,7 @@ class Cursor:
 
     @classmethod
     def over(cls, values: pa.Array) -> Cursor:
-        """Of an array of bytes, in which nothing is null."""
+        """A cursor over an array of bytes without nulls."""
         if values.type != pa.binary():
             values = values.cast(pa.binary())
         _, where, what = values.buffers()
@@ -54,7 +54,7 @@ class Cursor:
         return cls(data, offsets[:-1], offsets[1:])
 
     def part(self, rows: Numbers) -> Cursor:
-        """Some of the records, by their numbers in order; `back` takes over how far it has come."""
+        """A cursor over some records, by their sorted indexes; `back` copies its positions to this one."""
         return self if len(rows) == len(self.at) else Cursor(self.data, self.at[rows], self.end[rows])
 
     def back(self, rows: Numbers, part: Cursor) -> None:
@@ -70,67 +70,66 @@ class Cursor:
             self.at = np.where(which, self.end, self.at)
 
     def step(self, sizes: Any) -> None:
-        """Past what was read. Reading itself may go past the end: then this finds it."""
+        """Advance by so many bytes. Reads may pass a record's end, which fails here."""
         self.at = self.at + sizes
         self.fail(self.at > self.end)
 
     def varint(self, longest: int = 10) -> Numbers:
-        """Numbers of seven bits a byte, the lowest first, as `uint64`; longer ones than this many bytes fail."""
+        """Numbers with seven bits in each byte, the lowest first, as `uint64`; those of more than `longest` bytes fail."""
         first = self.data[self.at]
         if (first < 0x80).all():
             self.step(1)
             return first.astype(np.uint64)
         words = self._peek(np.uint64, "<")
         stops = ~words & _TOPS
-        below = (stops & (~stops + _ONE)) - _ONE  # all bits below the first one that says that its byte is the last
+        below = (stops & (~stops + _ONE)) - _ONE  # all bits below the first bit that marks a last byte
         size = (np.bitwise_count(below) >> 3).astype(np.int64) + 1
-        found = words & below & _LOW
+        numbers = words & below & _LOW
         for low, high, shift in _FOLDS:
-            found = (found & low) | ((found & high) >> shift)
+            numbers = (numbers & low) | ((numbers & high) >> shift)
         if (size > 8).any():
-            self._longest(np.flatnonzero(size > 8), found, size)
+            self._longest(np.flatnonzero(size > 8), numbers, size)
         self.fail(size > longest)
         self.step(size)
-        return found
+        return numbers
 
-    def _longest(self, rows: Numbers, found: Numbers, size: Numbers) -> None:
-        """Completes numbers of nine and ten bytes; one with more bits than 64 is given the size 11."""
+    def _longest(self, rows: Numbers, numbers: Numbers, size: Numbers) -> None:
+        """Complete numbers of nine and ten bytes; the size of one with more than 64 bits becomes 11."""
         ninth, tenth = (self.data[self.at[rows] + i].astype(np.uint64) for i in (8, 9))
         more = ninth >= 0x80
-        found[rows] |= ((ninth & np.uint64(0x7F)) << np.uint64(56)) | np.where(more, tenth << np.uint64(63), 0)
+        numbers[rows] |= ((ninth & np.uint64(0x7F)) << np.uint64(56)) | np.where(more, tenth << np.uint64(63), 0)
         size[rows] = np.where(more, np.where(tenth > 1, 11, 10), 9)
 
     def zigzag(self) -> Numbers:
         return unzigzag(self.varint())
 
     def fixed(self, kind: Any) -> Numbers:
-        """Numbers of a type of four or eight bytes, little-endian."""
-        found = self._peek(kind, "<")
-        self.step(found.itemsize)
-        return found
+        """Little-endian numbers of a type with four or eight bytes."""
+        numbers = self._peek(kind, "<")
+        self.step(numbers.itemsize)
+        return numbers
 
     def _peek(self, kind: Any, order: Literal["<", ">"], ahead: int = 0) -> Numbers:
-        every = np.ndarray(
-            (len(self.data) - 7,), np.dtype(kind).newbyteorder(order), self.data.data, strides=(1,)
-        )  # one begins at each byte
+        kind_of_order = np.dtype(kind).newbyteorder(order)
+        every = np.ndarray((len(self.data) - 7,), kind_of_order, self.data.data, strides=(1,))  # one at each byte
         return every[self.at + ahead if ahead else self.at].astype(kind, copy=False)
 
     def schema_id(self) -> Numbers:
-        """Of a schema registry's wire format: a zero byte, four bytes of id."""
+        """Schema ids of the registry's wire format: a zero byte, and four bytes of id."""
         zero, number = self.data[self.at], self._peek(np.int32, ">", 1)
         self.step(5)
         self.fail((zero != 0) | (number < 0))
         return number
 
     def big(self, sizes: Numbers) -> Numbers:
-        """Signed numbers of so many bytes, the highest first; those of more than eight fail."""
+        """Signed big-endian numbers of so many bytes; those of more than eight fail."""
         self.fail(sizes > 8)
-        found = self._peek(np.int64, ">")
+        numbers = self._peek(np.int64, ">")
         start, end = self.bytes(sizes)
-        return np.where(end > start, found >> (8 * np.clip(8 - sizes, 0, 7)), 0)
+        return np.where(end > start, numbers >> (8 * np.clip(8 - sizes, 0, 7)), 0)
 
     def bytes(self, sizes: Numbers) -> tuple[Numbers, Numbers]:
-        """From where to where as many bytes are; nothing of those that failed."""
+        """Start and end of so many bytes; empty for failed records."""
         start = self.at
         self.fail((sizes < 0) | (sizes > self.end - start))
         start = np.where(self.failed, self.at, start)
@@ -143,7 +142,7 @@ def unzigzag(numbers: Numbers) -> Numbers:
 
 
 def blobs(data: Numbers, start: Numbers, end: Numbers) -> pa.Array:
-    """The bytes from each start to its end. Each second value of an array of what is inside and what is between."""
+    """The bytes from each start to its end: every second value of an array of these and of the bytes between them."""
     if not len(start):
         return pa.array([], pa.binary())
     offsets = np.empty(2 * len(start), np.int32)
@@ -153,7 +152,7 @@ def blobs(data: Numbers, start: Numbers, end: Numbers) -> pa.Array:
 
 
 def placed(pieces: Sequence[pa.Array], rows: Sequence[Numbers], of: int, kind: pa.DataType) -> pa.Array:
-    """So many values, these at these rows, and null at all others. Of two at one row the later one is there."""
+    """`of` values: the pieces at their rows, null at all others. A later piece replaces an earlier one at the same row."""
     if not pieces:
         return pa.nulls(of, kind)
     if len(pieces) == 1 and len(rows[0]) == of:
@@ -164,7 +163,7 @@ def placed(pieces: Sequence[pa.Array], rows: Sequence[Numbers], of: int, kind: p
 
 
 def without(values: pa.Array, which: Numbers) -> pa.Array:
-    """Null there."""
+    """The values, with null where `which` is true."""
     if not which.any():
         return values
     return pc.if_else(pa.array(~which), values, pa.scalar(None, values.type))

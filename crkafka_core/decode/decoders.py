@@ -1,4 +1,4 @@
-"""Decoders of one value: bytes in, a mapping of columns out, or a reason why not."""
+"""Decoders of one value: bytes in, a mapping of columns out, or an error with the reason."""
 
 from __future__ import annotations
 
@@ -26,40 +26,40 @@ from crkafka_core.decode.registry import PATIENCE, Registry, Schema, UnknownSche
 from crkafka_core.model.errors import ConfigError
 
 _LAST_ID = 2**31 - 1
-"""Ids are Java's `int`; asked for a greater one, a registry says 404 as for a page that it has not got."""
+"""Largest id, Java's `int`; for a larger one a registry answers 404 without the code of a missing schema."""
 
 Opened = Callable[[bytes, str], Mapping[str, Any]]
-"""Decodes one value of a topic; raises `Undecodable`, or whatever its library raises. An `OSError` or one of ours is an outage."""
+"""Decodes one value of a topic; raises `Undecodable` or its library's errors. An `OSError` or `CrkafkaError` is an outage."""
 
 Bulk = Callable[[pa.Array], pa.Array]
-"""Decodes many values, none of them null, as structs; null is what it cannot tell for sure, which is decoded one by one.
+"""Decodes many values, none of them null, to structs; values that it is not sure of are null, and are decoded one by one.
 
-If it cannot say which these are, it raises `pa.ArrowException`.
+If it does not know which these are, it raises `pa.ArrowException`.
 """
 
 
 class Undecodable(Misfit):
-    """This value is none of this kind; the text is the reason in the dead-letter table."""
+    """A value that is not of the decoder's format; the text is the reason in the dead-letter table."""
 
 
 class Decoder(ABC):
-    """What to decode by; small and picklable, opened once in each task."""
+    """Parameters of decoding; small and picklable, opened once in each task."""
 
     @abstractmethod
     def open(self, kind: pa.DataType) -> Opened:
-        """Ready to decode into columns of this type."""
+        """The decoding of one value to columns of this type."""
 
     def bulk(self, kind: pa.DataType, opened: Opened) -> Bulk | None:
-        """For what can be decoded without Python; what it refuses is decoded one by one, by what was opened."""
+        """The decoding of many values without Python, if any; values that it refuses are decoded by `opened`."""
         return None
 
 
 @dataclass(frozen=True)
 class Json(Decoder):
-    """A JSON object; keys that the schema lacks are left out, keys that the value lacks are null."""
+    """A JSON object; keys beyond the schema are ignored, missing keys are null."""
 
     wire_format: bool = False
-    """Values begin with the registry's id."""
+    """Whether values begin with the registry's id."""
 
     def open(self, kind: pa.DataType) -> Opened:
         number = Decimal if has(kind, of.is_decimal) else float
@@ -69,14 +69,14 @@ class Json(Decoder):
                 value = framed(value)[0]
             try:
                 whole = _whole if b"-0" in value else None
-                found = json.loads(value, parse_float=number, parse_int=whole)
+                decoded = json.loads(value, parse_float=number, parse_int=whole)
             except json.JSONDecodeError as error:
                 raise Undecodable(f"no JSON, from character {error.pos + 1} on") from None
             except UnicodeDecodeError as error:
                 raise Undecodable(f"no text, from byte {error.start + 1} on") from None
-            if not isinstance(found, dict):
-                raise Undecodable(f"a JSON {type(found).__name__}, not an object")
-            return found
+            if not isinstance(decoded, dict):
+                raise Undecodable(f"a JSON {type(decoded).__name__}, not an object")
+            return decoded
 
         return decode
 
@@ -97,7 +97,7 @@ def _past_frames(many: JsonBulk) -> Bulk:
 
 
 class _MinusZero(int):
-    """`-0` of JSON: a whole number without a sign, and a fraction with one."""
+    """JSON's `-0`: 0 as a whole number, −0.0 as a float."""
 
     def __float__(self) -> float:
         return -0.0
@@ -109,27 +109,27 @@ def _whole(text: str) -> int:
 
 @dataclass(frozen=True)
 class Avro(Decoder):
-    """Avro by a writer's schema that is known, or by the id in the registry's wire format (a zero byte, four bytes of id).
+    """Avro by a given writer's schema, or by the id in the registry's wire format (a zero byte, four bytes of id).
 
-    `schema` is the writer's; `registry` the URL of a schema registry, `reader` what to resolve to.
+    `schema` is the writer's schema, `registry` the URL of a schema registry, `reader` the schema to resolve to.
     """
 
     schema: str | None = None
     registry: str | None = None
     reader: str | None = None
     user: str = ""
-    """Of the registry, as `name:password`; `${env:NAME}` and `${file:path}` are resolved where it is asked, in executors."""
+    """Login of the registry, `name:password`; `${env:NAME}` and `${file:path}` are resolved in executors."""
     headers: Mapping[str, str] = field(default_factory=dict)
-    """Sent to the registry; may hold references as well."""
+    """Headers of requests to the registry; may have references."""
     patience: float = PATIENCE
-    """Seconds for which a registry that does not answer is asked again, before the write fails."""
+    """Seconds of retries without an answer of the registry before the write fails."""
 
     def open(self, kind: pa.DataType) -> Opened:
         return _AvroOpened(self)
 
     def bulk(self, kind: pa.DataType, opened: Opened) -> Bulk | None:
         if not isinstance(opened, _AvroOpened):
-            return None  # one of a subclass, which decodes in its own way
+            return None  # a subclass decodes in its own way
         if self.registry:
             return avro_bulk.AvroByIds(kind, opened.reader, opened.known)
         read = avro_bulk.plan(opened.fixed, opened.reader, kind)
@@ -137,19 +137,19 @@ class Avro(Decoder):
 
 
 class _Record(io.BytesIO):
-    """The bytes of one record. To read past its end is refused here: fastavro would go through a list as often as a damaged number says."""
+    """The bytes of one record. Refuses reads past the end: fastavro would read a list with any count of a damaged record."""
 
     def read(self, size: int | None = -1, /) -> bytes:
-        found = super().read(size)
-        if size is None or size < 0 or len(found) < size:
+        data = super().read(size)
+        if size is None or size < 0 or len(data) < size:
             raise Undecodable(
                 "the bytes end, or go wrong, within the Avro record: it is damaged, or another schema wrote it"
             )
-        return found
+        return data
 
 
 class _AvroOpened:
-    """The schemas that are known in this task, and how one record is decoded by them."""
+    """Decodes single records, with the schemas known in this task."""
 
     def __init__(self, asked: Avro) -> None:
         import fastavro
@@ -162,10 +162,10 @@ class _AvroOpened:
         self._known: dict[int, Any] = {}
         self._refused: dict[int, str] = {}
         self._reads: dict[int, Callable[..., Any]] = {}
-        """By the `id` of a writer's schema, which is kept."""
+        """By Python's `id` of a writer's schema, which is kept alive."""
 
     def known(self, number: int) -> Any:
-        """The writer's schema of an id; None if it has none that can be read."""
+        """The writer's schema of an id; None if it has no valid one."""
         if number not in self._known and number not in self._refused:
             assert self._registry is not None
             try:
@@ -184,16 +184,16 @@ class _AvroOpened:
         stream = _Record(body)
         if id(writer) not in self._reads:
             self._reads[id(writer)] = _read_of(writer)
-        found = self._reads[id(writer)](stream, writer, self.reader)
+        decoded = self._reads[id(writer)](stream, writer, self.reader)
         if stream.tell() < len(body):
             raise Undecodable("bytes are left after the Avro record: another schema wrote it")
-        if not isinstance(found, dict):
-            raise Undecodable(f"an Avro {type(found).__name__}, not a record")
-        return found
+        if not isinstance(decoded, dict):
+            raise Undecodable(f"an Avro {type(decoded).__name__}, not a record")
+        return decoded
 
 
 def _read_of(writer: Any) -> Callable[..., Any]:
-    """fastavro's own in C has no end of depth: where a type holds itself, some kilobytes end the process. In Python it is an error."""
+    """fastavro's reader. Its C reader has no limit of depth: in a recursive type some kilobytes end the process; in Python they raise."""
     import fastavro
     from fastavro import _read_py
 
@@ -202,7 +202,7 @@ def _read_of(writer: Any) -> Callable[..., Any]:
 
 
 def avro_schema(registry: Registry, schema: Schema, latest: Any = None) -> Any:
-    """The writer's, parsed; its numbers are times where the latest schema says so."""
+    """The writer's schema, parsed, with the logical types of the latest schema."""
     import fastavro
 
     if schema.kind != "AVRO":
@@ -242,15 +242,15 @@ class Protobuf(Decoder):
     message: str
     """Full name, such as `shop.Order`."""
     wire_format: bool = False
-    """Values begin with the registry's id and message indexes."""
+    """Whether values begin with the registry's id and message indexes."""
     indexes: tuple[int, ...] | None = None
-    """With the wire format and no registry: values of another message of the file are refused."""
+    """For the wire format without a registry: indexes of the message in its file; others are refused."""
     times: bool = False
-    """`google.protobuf.Timestamp` as a time, not as seconds and nanoseconds."""
+    """Whether `google.protobuf.Timestamp` is a time, not seconds and nanoseconds."""
     registry: str | None = None
-    """With the wire format: URL of the schema registry, which has the message of each schema id; a value of another message is refused."""
+    """For the wire format: URL of the schema registry, by whose schemas values of other messages are refused."""
     user: str = ""
-    """As of `Avro`, with `headers` and `patience`."""
+    """As in `Avro`, with `headers` and `patience`."""
     headers: Mapping[str, str] = field(default_factory=dict)
     patience: float = PATIENCE
 
@@ -259,13 +259,13 @@ class Protobuf(Decoder):
 
     def bulk(self, kind: pa.DataType, opened: Opened) -> Bulk | None:
         if not isinstance(opened, _ProtobufOpened):
-            return None  # one of a subclass, which decodes in its own way
+            return None  # a subclass decodes in its own way
         frame = (lambda cursor: protobuf_bulk.past_frame(cursor, opened.wanted)) if self.wire_format else None
         return protobuf_bulk.bulk(opened.message.DESCRIPTOR, kind, self.times, frame)
 
 
 class _ProtobufOpened:
-    """The class of the message, the schemas that are known in this process, and how one value is decoded."""
+    """Decodes single values, with the message's class and the schemas known in this process."""
 
     def __init__(self, asked: Protobuf) -> None:
         from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
@@ -277,10 +277,10 @@ class _ProtobufOpened:
         self.message = message_factory.GetMessageClass(pool.FindMessageTypeByName(asked.message))
         self._registry = Registry(asked.registry, asked.user, asked.headers, asked.patience) if asked.registry else None
         self._known: dict[int, Mapping[protobuf_names.Indexes, str] | str] = {}
-        """By id: the names of the messages of its file, or why it has none."""
+        """By id: the names of its file's messages, or the reason why it has none."""
 
     def wanted(self, number: int) -> protobuf_names.Indexes | None:
-        """The indexes that this message has in the schema of an id; None: in none, or in any if there is no registry to ask."""
+        """Indexes of this message in the schema of an id, `NONE` if it has no such message; None without a registry: any."""
         if self._registry is None:
             return self._asked.indexes
         names = self._names(number)
@@ -306,7 +306,7 @@ class _ProtobufOpened:
         return plain(self.message.FromString(body), self._asked.times)
 
     def _check(self, number: int, indexes: protobuf_names.Indexes) -> None:
-        """Undecodable if the value is of another message."""
+        """Refuse a value of another message."""
         wanted = self.wanted(number)
         if wanted in (None, indexes):
             return
@@ -321,21 +321,21 @@ class _ProtobufOpened:
 
 
 def plain(message: Any, times: bool = False) -> dict[str, Any]:
-    """A message as columns: numbers and bytes as they are (JSON would make text of them), enums by name, unset ones null."""
-    found: dict[str, Any] = {}
+    """A message as columns: numbers and bytes unchanged (JSON would make them texts), enums by name, unset fields null."""
+    columns: dict[str, Any] = {}
     for each in message.DESCRIPTOR.fields:
         value = getattr(message, each.name)
         repeated = is_repeated(each)
         if repeated and each.message_type is not None and each.message_type.GetOptions().map_entry:
             kind = each.message_type.fields_by_name["value"]
-            found[each.name] = [(key, _plain_value(kind, value[key], times)) for key in value]
+            columns[each.name] = [(key, _plain_value(kind, value[key], times)) for key in value]
         elif repeated:
-            found[each.name] = [_plain_value(each, item, times) for item in value]
+            columns[each.name] = [_plain_value(each, item, times) for item in value]
         elif each.has_presence and not message.HasField(each.name):
-            found[each.name] = None
+            columns[each.name] = None
         else:
-            found[each.name] = _plain_value(each, value, times)
-    return found
+            columns[each.name] = _plain_value(each, value, times)
+    return columns
 
 
 def _plain_value(field: Any, value: Any, times: bool) -> Any:
@@ -362,7 +362,7 @@ def framed(value: bytes) -> tuple[bytes, int]:
 
 
 def _after_indexes(body: bytes) -> tuple[bytes, tuple[int, ...]]:
-    """Protobuf in the wire format has the message's indexes first, as zig-zag numbers: how many, then each; none is the first."""
+    """Body and message indexes of Protobuf's wire format: zig-zag numbers, their count, then each; none is the first message."""
     at = 0
 
     def number() -> int:

@@ -1,4 +1,4 @@
-"""Values as decoders give them, made what a column takes: texts that are times, dates and decimals become these."""
+"""Converts decoded values to a column's type: texts become times, dates and decimals."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ import pyarrow as pa
 from pyarrow import types as of
 
 Fit = Callable[[Any], Any]
-"""Makes a value that is not null what a column takes; raises `Misfit`."""
+"""Converts a value that is not null to a column's type; raises `Misfit`."""
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 class Misfit(ValueError):
-    """A value that no column of this type can have; the text is the reason in the dead-letter table."""
+    """A value that does not fit its column; the text is the reason in the dead-letter table."""
 
 
 def fitter(kind: pa.DataType, path: str = "") -> Fit:
-    """How values come into a column of this type. Never by rounding, cutting, or taking one kind of thing for another:
+    """The conversion to a column of this type, without rounding, truncation or guesses.
 
-    a time is ISO 8601 (without a zone: UTC) or milliseconds since 1970; a date is ISO 8601; a decimal is a number or its
-    text; a number is not text, and a truth value is not a number.
+    A time is ISO 8601 (without a zone: UTC) or milliseconds since 1970; a date is ISO 8601; a decimal is a number or its text; a number
+    is not a text, and a boolean is not a number.
     """
     if of.is_struct(kind):
         return _struct(kind, path)
@@ -75,7 +75,7 @@ def _present(fit: Fit, path: str) -> Fit:
 
 
 def _checked(path: str, kind: pa.DataType, make: Fit, *allowed: type) -> Fit:
-    """Only of these types; a truth value passes for a number nowhere, nor a time for a date."""
+    """The conversion for values of these types only; a boolean never counts as a number, nor a time as a date."""
 
     def fit(value: Any) -> Any:
         if (
@@ -90,7 +90,7 @@ def _checked(path: str, kind: pa.DataType, make: Fit, *allowed: type) -> Fit:
 
 
 def _within(kind: pa.DataType, path: str) -> Fit:
-    """Only numbers that the column has room for."""
+    """The conversion for numbers within the column's range."""
     signed = of.is_signed_integer(kind)
     end = 1 << (kind.bit_width - signed)
     least = -end if signed else 0
@@ -149,16 +149,16 @@ def _date(value: Any, path: str) -> dt.date:
 
 
 def _decimal(value: Any, kind: pa.DataType, path: str) -> Decimal:
-    """With exactly the digits that the column has behind the point: Arrow ends the process of one with a great exponent."""
+    """The decimal with exactly the column's scale: Arrow ends the process at one with a large exponent."""
     try:
-        found = Decimal(value.strip() if isinstance(value, str) else value)
+        number = Decimal(value.strip() if isinstance(value, str) else value)
     except InvalidOperation:
         raise Misfit(f"column {path}: {_shown(value)} is not a decimal") from None
-    if not found.is_finite():
+    if not number.is_finite():
         raise Misfit(f"column {path}: {_shown(value)} is not a decimal")
-    if not found:
+    if not number:
         return Decimal(0)
-    sign, digits, exponent = found.as_tuple()
+    sign, digits, exponent = number.as_tuple()
     assert isinstance(exponent, int)
     while exponent < -kind.scale and digits[-1] == 0:
         digits, exponent = digits[:-1], exponent + 1
@@ -173,12 +173,12 @@ def _shown(value: Any) -> str:
 
 
 def has(kind: pa.DataType, check: Callable[[pa.DataType], bool]) -> bool:
-    """Whether such a type is anywhere inside."""
+    """Whether a type, or any type inside it, passes the check."""
     return check(kind) or any(has(kind.field(i).type, check) for i in range(kind.num_fields))
 
 
 def nullable(kind: pa.DataType) -> pa.DataType:
-    """The same type, in which everything may be null."""
+    """The same type, nullable throughout."""
     if of.is_struct(kind):
         return pa.struct([pa.field(f.name, nullable(f.type)) for f in kind])
     if of.is_list(kind):
@@ -189,10 +189,10 @@ def nullable(kind: pa.DataType) -> pa.DataType:
 
 
 def lacking(values: pa.Array, kind: pa.DataType) -> bool:
-    """Whether something is null, in values of the nullable type, that has to be there by the other."""
+    """Whether a part that is required by `kind` is null in values of its nullable type."""
     if of.is_struct(kind):
-        there = values.filter(values.is_valid()) if values.null_count else values
-        columns = ((f, there.field(i)) for i, f in enumerate(kind))
+        present = values.filter(values.is_valid()) if values.null_count else values
+        columns = ((f, present.field(i)) for i, f in enumerate(kind))
         return any((not f.nullable and c.null_count > 0) or lacking(c, f.type) for f, c in columns)
     if of.is_list(kind):
         return lacking(values.flatten(), kind.value_type)

@@ -1,6 +1,6 @@
-"""Many JSON values at once, by Arrow's own parser: it takes what is right for sure, and leaves the rest to Python.
+"""Decodes many JSON values at once by Arrow's parser: values that are surely right; the others are left to Python.
 
-What it takes it gives as Python would: it never makes a number of a text, cuts a fraction, or chooses between two keys of one name.
+Results equal Python's: a text never becomes a number, a fraction is never cut, and an object with duplicate keys is left to Python.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from crkafka_core.decode.fitting_bulk import FIRST, FIRST_DAY, LAST, LAST_DAY, i
 
 _UTC = pa.timestamp("us", tz="UTC")
 _ODD_NUMBER = r'[:\[,]\s*"?\s*[-+]?(?:[0-9.]*[eE][-+]?[0-9]{2,}|[0-9.]{50,})\s*[",}\]\s]|\\u00[2-6]'  # or a text that may hide one
-"""Numbers of which Arrow makes wrong decimals, or which end its process: with a great exponent, or a great many digits."""
+"""Numbers that Arrow converts to wrong decimals, or that end its process: with a large exponent or very many digits."""
 
 
 class JsonBulk:
-    """For values of one type. Each is wrapped in an object with its number under a random name, which no record has.
+    """Decodes values of one type. Each is wrapped in an object, with its number under a random name that no record has.
 
-    So lines that are no JSON by themselves, but are together, do not pass: a value cannot end the wrapping and begin another.
+    So a value cannot close its wrapper and open another: lines that are JSON only together are refused.
     """
 
     def __init__(self, kind: pa.StructType) -> None:
         self._strict, self.kind = kind, nullable(kind)
         self._nonce = os.urandom(16).hex()
-        # Times are texts or milliseconds: in one topic one or the other, and so tried first as they last were.
+        # Times are texts or milliseconds, the same in most of a topic: the form of the last batch is tried first.
         self._times, self._decimals = has(kind, of.is_timestamp), has(kind, of.is_decimal)
         self._bounded = self._times or has(kind, of.is_date32)
         self._millis = [False, True] if self._times else [False]
 
     @classmethod
     def of(cls, kind: pa.DataType) -> JsonBulk | None:
-        """None: Arrow's parser does not know all the types inside."""
+        """The decoder of a type; None if Arrow's parser does not know all types inside."""
         return cls(kind) if of.is_struct(kind) and _known(nullable(kind)) else None
 
     def __call__(self, values: pa.Array) -> pa.Array:
@@ -50,7 +50,7 @@ class JsonBulk:
             texts = texts.take(pa.array(rows))
         lines = self._lines(texts)
         pieces, of_rows, at = [], [], 0
-        for _ in range(len(lines) // 10 + 8):  # where more are wrong, the parser is no help
+        for _ in range(len(lines) // 10 + 8):  # with more wrong lines the parser is slower than Python
             if at == len(lines):
                 break
             stop = len(lines)
@@ -66,7 +66,7 @@ class JsonBulk:
         return placed(pieces, of_rows, len(values), self.kind)
 
     def _texts(self, values: pa.Array) -> tuple[pa.Array, np.ndarray[Any, Any]]:
-        """Texts, and which of them Arrow's parser must not see: those that are not UTF-8, and those with odd numbers."""
+        """Texts, and which of them Arrow's parser must not get: those that are not UTF-8 or have odd numbers."""
         try:
             texts, left = values.cast(pa.string()), np.zeros(len(values), bool)
         except pa.ArrowInvalid:
@@ -82,17 +82,17 @@ class JsonBulk:
         return pc.binary_join_element_wise(f'{{"{self._nonce}":', numbers, ',"value":', texts, "}\n", "")
 
     def _tried(self, lines: pa.Array) -> pa.Array:
-        """Of the errors, the one that is furthest."""
+        """The lines, parsed with times in one form or the other; else the error of the form that parsed more lines."""
         furthest: pa.ArrowInvalid | None = None
         for millis in tuple(self._millis):
             try:
-                found = self._parsed(lines, millis)
+                parsed = self._parsed(lines, millis)
             except pa.ArrowInvalid as error:
                 if furthest is None or _row(error, -1) > _row(furthest, -1):
                     furthest = error
                 continue
             self._millis.sort(key=lambda way: way != millis)
-            return found
+            return parsed
         assert furthest is not None
         raise furthest
 
@@ -108,28 +108,28 @@ class JsonBulk:
                 unexpected_field_behavior="ignore",
             ),
         )
-        found = table.column("value").combine_chunks()
+        values = table.column("value").combine_chunks()
         numbers = pa.array(np.arange(lines.offset, lines.offset + rows, dtype=np.int32))
-        in_order = len(found) == rows and table.column(0).combine_chunks().equals(numbers)
-        if not in_order or found.null_count:
+        in_order = len(values) == rows and table.column(0).combine_chunks().equals(numbers)
+        if not in_order or values.null_count:
             raise pa.ArrowInvalid("not each line is one JSON object")
         if millis:
-            found = found.cast(_in_millis(asked, self.kind))
+            values = values.cast(_in_millis(asked, self.kind))
         if self._decimals:
-            found.validate(full=True)  # the parser counts digits before it adds those of the scale
-        found = found if found.type == self.kind else found.cast(self.kind)
-        if self._bounded and not _within_years(found):
+            values.validate(full=True)  # the parser counts digits before it adds those of the scale
+        values = values if values.type == self.kind else values.cast(self.kind)
+        if self._bounded and not _within_years(values):
             raise pa.ArrowInvalid("a time or date is before the year 1 or after 9999")
-        if lacking(found, self._strict):
-            raise pa.ArrowInvalid("what has to be there is not")
-        return found
+        if lacking(values, self._strict):
+            raise pa.ArrowInvalid("a required value is missing")
+        return values
 
 
 _FEW = 256
 
 
 def _no_texts(values: pa.Array) -> np.ndarray[Any, Any]:
-    """Which of a few values are not UTF-8."""
+    """Which of the values are not UTF-8."""
     try:
         values.cast(pa.string())
     except pa.ArrowInvalid:
@@ -141,11 +141,11 @@ _ROW = re.compile(r" in row ([0-9]+)$")
 
 
 def _row(error: pa.ArrowInvalid, otherwise: int | None = None) -> int:
-    """The row at which the parser stopped; the error again if it does not say."""
-    found = _ROW.search(str(error))
-    if found is None and otherwise is None:
+    """The row at which the parser stopped; raises the error if it has no row."""
+    match = _ROW.search(str(error))
+    if match is None and otherwise is None:
         raise error
-    return int(found[1]) if found is not None else int(otherwise or 0)
+    return int(match[1]) if match is not None else int(otherwise or 0)
 
 
 def _known(kind: pa.DataType) -> bool:
@@ -158,7 +158,7 @@ def _known(kind: pa.DataType) -> bool:
 
 
 def _within_years(values: pa.Array) -> bool:
-    """Whether all times and dates inside are such as Python has, and so also what decodes one by one."""
+    """Whether all times and dates are within Python's years, so that decoding one by one gives the same."""
     if of.is_struct(values.type):
         return all(map(_within_years, values.flatten()))
     if of.is_list(values.type):
@@ -169,12 +169,12 @@ def _within_years(values: pa.Array) -> bool:
         first, last, numbers = FIRST, LAST, values.cast(pa.int64())
     else:
         return True
-    found = pc.min_max(numbers).as_py()
-    return found["min"] is None or (found["min"] >= first and found["max"] <= last)
+    bounds = pc.min_max(numbers).as_py()
+    return bounds["min"] is None or (bounds["min"] >= first and bounds["max"] <= last)
 
 
 def _type_to_parse(kind: pa.DataType, millis: bool) -> pa.DataType:
-    """What to ask the parser for: it reads times as ISO 8601 alone, and dates as a number of days, which nobody means."""
+    """The type for the parser, which reads times only as ISO 8601, and dates as a number of days."""
     if of.is_struct(kind):
         return pa.struct([f.with_type(_type_to_parse(f.type, millis)) for f in kind])
     if of.is_list(kind):
@@ -185,7 +185,7 @@ def _type_to_parse(kind: pa.DataType, millis: bool) -> pa.DataType:
 
 
 def _in_millis(read: pa.DataType, wanted: pa.DataType) -> pa.DataType:
-    """The type that was read, with milliseconds where a time is wanted."""
+    """The parsed type, with milliseconds in place of times."""
     if of.is_struct(wanted):
         return pa.struct([f.with_type(_in_millis(read.field(f.name).type, f.type)) for f in wanted])
     if of.is_list(wanted):

@@ -1,6 +1,6 @@
-"""Many Protobuf messages at once: what is plain is read by numpy, anything else is left to Protobuf's own parser, one by one.
+"""Decodes many plain Protobuf messages at once by numpy; the others are left to Protobuf's parser, one by one.
 
-Left are: a field that comes twice, two of one `oneof`, an enum's number that has no name, and numbers in longer forms than they need.
+Those are messages with a repeated occurrence of a field, two fields of a `oneof`, an unnamed enum number, or numbers in overlong forms.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from crkafka_core.decode.cursor import Cursor, Numbers
 from crkafka_core.decode.fitting_bulk import NoBulk
 
 Make = Callable[[Cursor, Numbers, Numbers], pa.Array]
-"""Makes a column of what was read: of numbers, or of where bytes begin and end."""
+"""Makes a column from values: numbers, or starts and ends of bytes."""
 
 TIMESTAMP = "google.protobuf.Timestamp"
 _VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5
-"""How a value is written; said in the lowest three bits of its tag."""
+"""Wire types, the lowest three bits of a tag."""
 _DEEP = 90
-"""Messages within messages; parsers refuse what is deeper than 100."""
+"""Most levels of nested messages; parsers refuse more than 100."""
 _SHORT = 5
-"""Bytes that a tag and a length have at most."""
+"""Most bytes of a tag or a length."""
 
 
 def bulk(
     message: Any, kind: pa.DataType, times: bool, frame: Callable[[Cursor], None] | None
 ) -> Callable[[pa.Array], pa.Array] | None:
-    """For messages of this descriptor: structs, and null where one failed. `frame` goes past what is in front of a message."""
+    """The decoder of messages with this descriptor, to structs, or null for a failed one. `frame` skips a message's frame."""
     try:
         if _values(message, {}) > fits.MOST_VALUES:
             return None
@@ -50,16 +50,16 @@ def bulk(
 
 
 def _values(message: Any, known: dict[str, int]) -> int:
-    """Of a message, with those of the messages in it, each as often as it is used."""
+    """Number of values of a message, including those of its messages at each use."""
     if message.full_name not in known:
-        known[message.full_name] = 1  # if it holds itself, there is no plan
+        known[message.full_name] = 1  # a recursive message has no plan
         inner = [f.message_type for f in message.fields if f.message_type is not None]
         known[message.full_name] = len(message.fields) + sum(_values(each, known) for each in inner)
     return known[message.full_name]
 
 
 def past_frame(cursor: Cursor, wanted: Callable[[int], tuple[int, ...] | None]) -> None:
-    """Past the registry's id and the message's indexes; others fail than are wanted of the id. None: any."""
+    """Skip the registry's id and the message's indexes; fails if these are not `wanted(id)`. None: any."""
     ids = cursor.schema_id()
     for number in np.unique(ids[~cursor.failed]).tolist():
         part = cursor.part(rows := np.flatnonzero((ids == number) & ~cursor.failed))
@@ -68,7 +68,7 @@ def past_frame(cursor: Cursor, wanted: Callable[[int], tuple[int, ...] | None]) 
 
 
 def _past_indexes(cursor: Cursor, wanted: tuple[int, ...] | None) -> None:
-    """How many, then each; none is the first message."""
+    """Skip the indexes: their count, then each; none is the first message."""
     count = cursor.zigzag()
     if wanted is None:
         cursor.fail((count < 0) | (count > fits.MOST))
@@ -76,19 +76,19 @@ def _past_indexes(cursor: Cursor, wanted: tuple[int, ...] | None) -> None:
         cursor.fail(np.where(count == 0, wanted != (0,), count != len(wanted)))
     for at in range(int(count[~cursor.failed].max(initial=0))):
         part = cursor.part(rows := np.flatnonzero((count > at) & ~cursor.failed))
-        found = part.zigzag()
+        index = part.zigzag()
         if wanted is not None:
-            part.fail(found != wanted[at])
+            part.fail(index != wanted[at])
         cursor.back(rows, part)
 
 
 def is_repeated(field: Any) -> bool:
-    """Older versions of Protobuf say it by a label, which newer ones have no more."""
+    """Whether a field is repeated; older versions of Protobuf have only a label for it."""
     return bool(field.is_repeated if hasattr(field, "is_repeated") else field.label == field.LABEL_REPEATED)
 
 
 class _Message:
-    """Reads messages of one type as structs. `kind` is None where no column wants them, and they have to be right all the same."""
+    """Reads messages of one type as structs. `kind` is None if no column needs them; they must still be valid."""
 
     def __init__(self, message: Any, kind: pa.DataType | None, times: bool, inside: tuple[str, ...]) -> None:
         wanted = {f.name: f.type for f in kind} if kind is not None and of.is_struct(kind) else {}
@@ -107,27 +107,27 @@ class _Message:
         self.choices = [[f.name for f in one.fields] for one in message.oneofs if len(one.fields) > 1]
 
     def __call__(self, cursor: Cursor) -> pa.Array:
-        found = self.columns(cursor)
-        return pa.nulls(len(cursor.at)) if self.kind is None else fits.struct(cursor, self.kind, found)
+        columns = self.columns(cursor)
+        return pa.nulls(len(cursor.at)) if self.kind is None else fits.struct(cursor, self.kind, columns)
 
     def columns(self, cursor: Cursor) -> dict[str, pa.Array]:
-        """By the order of fields as they are written as a rule; what is in another order is read when its turn comes again."""
-        found = {each.name: each.empty(cursor) for each in self.fields}
+        """The columns by name. Fields are read in their usual order; fields in another order are read in the next round."""
+        values = {each.name: each.empty(cursor) for each in self.fields}
         tags = _tags(cursor)
         for _ in range(fits.MOST):
             for each in self.fields:
-                each.read(cursor, tags, found[each.name])
+                each.read(cursor, tags, values[each.name])
             rows = np.flatnonzero(tags)
             if not len(rows):
                 break
             self._skip(cursor, tags, rows[~np.isin(tags[rows], self.tags)])
         cursor.fail(tags != 0)
         for names in self.choices:
-            cursor.fail(np.sum([found[name].there for name in names], axis=0) > 1)
-        return {each.name: each.column(cursor, found[each.name]) for each in self.fields}
+            cursor.fail(np.sum([values[name].present for name in names], axis=0) > 1)
+        return {each.name: each.column(cursor, values[each.name]) for each in self.fields}
 
     def _skip(self, cursor: Cursor, tags: Numbers, rows: Numbers) -> None:
-        """Past fields that are not known. A known one that is written in another way fails, and so do groups."""
+        """Skip unknown fields. A known field with another wire type fails, and so does a group."""
         part, way = cursor.part(rows), tags[rows] & 7
         part.fail(np.isin(tags[rows] >> 3, self.numbers) | ~np.isin(way, [_VARINT, _EIGHT, _BYTES, _FOUR]))
         for one in (_VARINT, _EIGHT, _BYTES, _FOUR):
@@ -139,14 +139,14 @@ class _Message:
         cursor.back(rows, part)
 
 
-class _Found:
-    """What was read of one field: whether it was there, and its numbers or where its bytes are; of lists all items, in pieces."""
+class _Values:
+    """Values of one field: whether it is present, and its numbers, or starts and ends of its bytes; all items of lists, in pieces."""
 
     def __init__(self, first: Numbers, last: Numbers) -> None:
         self.first, self.last = first, last
-        self.there = np.zeros(len(first), bool)
+        self.present = np.zeros(len(first), bool)
         self.items: list[tuple[Numbers, Numbers, Numbers]] = []
-        """The rows that the items are of, and the items."""
+        """Rows of the items, and the items."""
 
 
 class _Field:
@@ -166,53 +166,53 @@ class _Field:
         if self.repeated and self.way != _BYTES:
             self.tags.append(field.number << 3 | _BYTES)  # packed: all items one after the other
 
-    def empty(self, cursor: Cursor) -> _Found:
+    def empty(self, cursor: Cursor) -> _Values:
         if self.way == _BYTES:
-            return _Found(cursor.at.copy(), cursor.at.copy())
-        return _Found(none := np.zeros(len(cursor.at), np.uint64), none)
+            return _Values(cursor.at.copy(), cursor.at.copy())
+        return _Values(none := np.zeros(len(cursor.at), np.uint64), none)
 
-    def read(self, cursor: Cursor, tags: Numbers, found: _Found) -> None:
-        """Wherever it comes next."""
+    def read(self, cursor: Cursor, tags: Numbers, values: _Values) -> None:
+        """Read the field in all messages that it comes next in."""
         for tag in self.tags:
             while len(rows := np.flatnonzero(tags == tag)):
                 part = cursor.part(rows)
-                if not self.repeated or len(found.items) > fits.MOST:
-                    part.fail(found.there[rows])
-                found.there[rows] = True
+                if not self.repeated or len(values.items) > fits.MOST:
+                    part.fail(values.present[rows])
+                values.present[rows] = True
                 first, last = _value(part, tag & 7)
                 if not self.repeated:
-                    found.first[rows], found.last[rows] = first, last
+                    values.first[rows], values.last[rows] = first, last
                 elif tag & 7 == self.way:
-                    found.items.append((rows, first, last))
+                    values.items.append((rows, first, last))
                 else:
-                    self._unpack(part, rows, Cursor(part.data, first, last), found)
+                    self._unpack(part, rows, Cursor(part.data, first, last), values)
                 tags[rows] = _tags(part)
                 cursor.back(rows, part)
 
-    def _unpack(self, part: Cursor, rows: Numbers, packed: Cursor, found: _Found) -> None:
+    def _unpack(self, part: Cursor, rows: Numbers, packed: Cursor, values: _Values) -> None:
         for _ in range(fits.MOST):
             left = np.flatnonzero(packed.at < packed.end)
             if not len(left):
                 break
             some = packed.part(left)
-            found.items.append((rows[left], *_value(some, self.way)))
+            values.items.append((rows[left], *_value(some, self.way)))
             packed.back(left, some)
         part.fail(packed.failed | (packed.at < packed.end))
 
-    def column(self, cursor: Cursor, found: _Found) -> pa.Array:
+    def column(self, cursor: Cursor, values: _Values) -> pa.Array:
         if self.repeated:
-            return self._lists(cursor, found)
-        if not self.presence or found.there.all():
-            return self.make(cursor, found.first, found.last)
-        rows = np.flatnonzero(found.there)
+            return self._lists(cursor, values)
+        if not self.presence or values.present.all():
+            return self.make(cursor, values.first, values.last)
+        rows = np.flatnonzero(values.present)
         part = cursor.part(rows)
-        made = self.make(part, found.first[rows], found.last[rows])
+        made = self.make(part, values.first[rows], values.last[rows])
         cursor.back(rows, part)
-        return reading.placed([made], [rows], len(found.there), made.type)
+        return reading.placed([made], [rows], len(values.present), made.type)
 
-    def _lists(self, cursor: Cursor, found: _Found) -> pa.Array:
-        none = (np.zeros(0, np.int64), found.first[:0], found.last[:0])
-        rows, first, last = map(np.concatenate, zip(none, *found.items, strict=True))
+    def _lists(self, cursor: Cursor, values: _Values) -> pa.Array:
+        none = (np.zeros(0, np.int64), values.first[:0], values.last[:0])
+        rows, first, last = map(np.concatenate, zip(none, *values.items, strict=True))
         order = np.argsort(rows, kind="stable")
         rows, first, last = rows[order], first[order], last[order]
         items = Cursor(cursor.data, begin := np.zeros(len(rows), np.int64), begin)
@@ -224,23 +224,23 @@ class _Field:
 
 
 def _tags(cursor: Cursor) -> Numbers:
-    """The tag of what comes next; 0 where a message is at its end, or failed."""
+    """The next tag; 0 at the end of a message, or if it failed."""
     tags = np.zeros(len(cursor.at), np.int64)
     rows = np.flatnonzero(cursor.at < cursor.end)
     part = cursor.part(rows)
-    found = part.varint(_SHORT)
-    part.fail((found < 8) | (found >= 2**32))
+    read = part.varint(_SHORT)
+    part.fail((read < 8) | (read >= 2**32))
     cursor.back(rows, part)
-    tags[rows] = np.where(part.failed, 0, found)
+    tags[rows] = np.where(part.failed, 0, read)
     return tags
 
 
 def _value(cursor: Cursor, way: int) -> tuple[Numbers, Numbers]:
-    """A number, twice, or where bytes begin and end."""
+    """A number, twice, or the start and end of bytes."""
     if way == _BYTES:
         return cursor.bytes(cursor.varint(_SHORT).view(np.int64))
-    found = cursor.varint() if way == _VARINT else cursor.fixed(np.uint64 if way == _EIGHT else np.uint32)
-    return (found := found.astype(np.uint64, copy=False)), found
+    values = cursor.varint() if way == _VARINT else cursor.fixed(np.uint64 if way == _EIGHT else np.uint32)
+    return (values := values.astype(np.uint64, copy=False)), values
 
 
 def _way_and_make(field: Any, kind: pa.DataType | None, times: bool, inside: tuple[str, ...]) -> tuple[int, Make]:
@@ -258,7 +258,7 @@ def _way_and_make(field: Any, kind: pa.DataType | None, times: bool, inside: tup
         raise NoBulk(field.full_name)
     way, read, natural = _NUMBERS[field.type]
     fit = _fit(field, kind if kind is not None else natural)
-    return way, lambda cursor, found, _: fit(cursor, read(cursor, found))
+    return way, lambda cursor, values, _: fit(cursor, read(cursor, values))
 
 
 def _fit(field: Any, kind: pa.DataType) -> fits.Fit:
@@ -276,9 +276,9 @@ def _fit(field: Any, kind: pa.DataType) -> fits.Fit:
 def _inner(read: Callable[[Cursor], pa.Array]) -> Make:
     def make(cursor: Cursor, first: Numbers, last: Numbers) -> pa.Array:
         inner = Cursor(cursor.data, first, last)
-        found = read(inner)
+        values = read(inner)
         cursor.fail(inner.failed)
-        return found
+        return values
 
     return make
 
@@ -299,29 +299,29 @@ def _moment(message: Any, kind: pa.DataType) -> Make:
     return _inner(read)
 
 
-def _same(_: Cursor, found: Numbers) -> Numbers:
-    return found
+def _same(_: Cursor, values: Numbers) -> Numbers:
+    return values
 
 
-def _signed(_: Cursor, found: Numbers) -> Numbers:
-    return found.view(np.int64)
+def _signed(_: Cursor, values: Numbers) -> Numbers:
+    return values.view(np.int64)
 
 
-def _int32(cursor: Cursor, found: Numbers) -> Numbers:
-    """Parsers cut longer ones; that is left to them."""
-    found = found.view(np.int64)
-    cursor.fail((found < -(2**31)) | (found >= 2**31))
-    return found
+def _int32(cursor: Cursor, values: Numbers) -> Numbers:
+    """Numbers of 32 bits; longer ones, which parsers truncate, are left to them."""
+    values = values.view(np.int64)
+    cursor.fail((values < -(2**31)) | (values >= 2**31))
+    return values
 
 
-def _uint32(cursor: Cursor, found: Numbers) -> Numbers:
-    cursor.fail(found >= 2**32)
-    return found
+def _uint32(cursor: Cursor, values: Numbers) -> Numbers:
+    cursor.fail(values >= 2**32)
+    return values
 
 
 _NUMBERS: dict[int, tuple[int, Callable[[Cursor, Numbers], Numbers], pa.DataType]] = {
-    1: (_EIGHT, lambda _, found: found.view(np.float64), pa.float64()),  # double
-    2: (_FOUR, lambda _, found: found.astype(np.uint32).view(np.float32), pa.float64()),  # float
+    1: (_EIGHT, lambda _, values: values.view(np.float64), pa.float64()),  # double
+    2: (_FOUR, lambda _, values: values.astype(np.uint32).view(np.float32), pa.float64()),  # float
     3: (_VARINT, _signed, pa.int64()),  # int64
     4: (_VARINT, _same, pa.uint64()),  # uint64
     5: (_VARINT, _int32, pa.int64()),  # int32
@@ -330,9 +330,9 @@ _NUMBERS: dict[int, tuple[int, Callable[[Cursor, Numbers], Numbers], pa.DataType
     8: (_VARINT, _same, pa.bool_()),  # bool
     13: (_VARINT, _uint32, pa.int64()),  # uint32
     14: (_VARINT, _int32, pa.string()),  # enum
-    15: (_FOUR, lambda _, found: found.astype(np.uint32).view(np.int32).astype(np.int64), pa.int64()),  # sfixed32
+    15: (_FOUR, lambda _, values: values.astype(np.uint32).view(np.int32).astype(np.int64), pa.int64()),  # sfixed32
     16: (_EIGHT, _signed, pa.int64()),  # sfixed64
-    17: (_VARINT, lambda cursor, found: reading.unzigzag(_uint32(cursor, found)), pa.int64()),  # sint32
-    18: (_VARINT, lambda _, found: reading.unzigzag(found), pa.int64()),  # sint64
+    17: (_VARINT, lambda cursor, values: reading.unzigzag(_uint32(cursor, values)), pa.int64()),  # sint32
+    18: (_VARINT, lambda _, values: reading.unzigzag(values), pa.int64()),  # sint64
 }
-"""By the type of a field, as descriptors number them: how it is written, how to read the bits, and as what nobody wants it."""
+"""By the number of a field's type in descriptors: its wire type, the conversion of its bits, and its type if no column needs it."""

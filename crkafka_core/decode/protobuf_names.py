@@ -1,4 +1,4 @@
-"""Names of the messages of a Protobuf file in a registry, by the indexes that the wire format has for them."""
+"""Names of the messages of a Protobuf file in a registry, by their indexes in the wire format."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NONE: Indexes = ()
 
 
 def of(schema: Schema) -> dict[Indexes, str]:
-    """Full names; ValueError for what is no Protobuf."""
+    """Full names of the messages; ValueError if the schema is not Protobuf."""
     from google.protobuf import descriptor_pb2
     from google.protobuf.message import DecodeError
 

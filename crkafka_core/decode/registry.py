@@ -1,4 +1,5 @@
-"""A Confluent-compatible schema registry, asked from executors. One that does not answer is an outage, never a bad record (fault 80)."""
+"""Client of a Confluent-compatible schema registry, for executors. A registry without an answer is an outage, never a bad record
+(fault 80)."""
 
 from __future__ import annotations
 
@@ -19,37 +20,37 @@ from crkafka_core.config.typed import TypedConfig
 from crkafka_core.model.errors import ConfigError, ServiceUnavailable
 
 TIMEOUT = 10.0
-"""Seconds for the next bytes of an answer."""
+"""Seconds to wait for the next bytes of an answer."""
 LONGEST, SLOWEST = 16 << 20, 30.0
-"""Bytes of a whole answer, and seconds for it."""
+"""Most bytes of an answer, and seconds for all of it."""
 PATIENCE = 30.0
-"""Seconds for which one that does not answer is asked again, before the write fails."""
+"""Seconds of retries without an answer before the write fails."""
 _NO_SUCH_SUBJECT, _NO_SUCH_VERSION, _NO_SUCH_SCHEMA = 40401, 40402, 40403
 
 
 class UnknownSchema(LookupError):
-    """The registry is there and has no schema of this id."""
+    """The registry answers, and has no schema with this id."""
 
 
 class RegistryAway(ServiceUnavailable):
-    """The registry does not answer, or not as one. Reaction: the write fails, and is tried again; no record is judged by it."""
+    """The registry gives no answer, or not a registry's. Reaction: the write fails and is retried; no record counts as bad."""
 
 
 @dataclass(frozen=True)
 class Schema:
-    """A schema as the registry has it."""
+    """A schema in the registry."""
 
     text: str
     kind: str = "AVRO"
     references: tuple[tuple[str, str, int], ...] = ()
-    """(name, subject, version) of schemas that it is made of."""
+    """(name, subject, version) of the schemas that it refers to."""
     version: int = 0
-    """Of its subject; 0 where it was asked for by its id."""
+    """Version of its subject; 0 if it was read by its id."""
 
 
 @dataclass(frozen=True)
 class Registry:
-    """Where it is, and as whom it is asked. References (`${env:NAME}`, `${file:path}`) are resolved where it is asked."""
+    """URL and credentials of a registry. References (`${env:NAME}`, `${file:path}`) are resolved by the process that connects."""
 
     url: str
     user: str = ""
@@ -58,13 +59,13 @@ class Registry:
     patience: float = PATIENCE
 
     def schema(self, number: int, *, serialized: bool = False) -> Schema:
-        """By its id. `serialized`: as of `version`."""
+        """A schema by its id. `serialized`: as in `version`."""
         return self._get(f"/schemas/ids/{number}{'?format=serialized' if serialized else ''}")
 
     def version(self, subject: str, version: int | str, *, serialized: bool = False, deleted: bool = False) -> Schema:
-        """By subject and version, or `latest`. `serialized`: Protobuf as a descriptor in base64, not as source text.
+        """A schema by subject and version, or `latest`. `serialized`: Protobuf as a descriptor in base64, not as source text.
 
-        `deleted`: also one that was deleted softly, as the registry itself has it for the schemas that refer to it.
+        `deleted`: also a softly deleted one, which other schemas may still refer to.
         """
         asked = [*(["format=serialized"] if serialized else ()), *(["deleted=true"] if deleted else ())]
         return self._get(
@@ -72,12 +73,12 @@ class Registry:
         )
 
     def of_table(self, typed: TypedConfig) -> Schema:
-        """What a table is typed by, as the registry has it now."""
-        assert typed.subject is not None  # checked where the configuration is read
+        """The present schema of a typed table."""
+        assert typed.subject is not None  # checked with the configuration
         return self.version(typed.subject, typed.version or "latest", serialized=typed.protobuf is not None)
 
     def _get(self, path: str) -> Schema:
-        """The answer; asked again while there is none."""
+        """The answer, with retries for `patience` seconds."""
         end, wait = time.monotonic() + self.patience, 0.2
         while True:
             try:
@@ -95,7 +96,7 @@ class Registry:
                 return _schema(json.loads(_bounded(answer)))
         except urllib.error.HTTPError as error:
             code = _code(error) if error.code == 404 else 0
-            of_subject = path.startswith("/subjects/")  # of which some registries say that the schema is not there
+            of_subject = path.startswith("/subjects/")  # for which some registries give the code of a missing schema
             if code in (_NO_SUCH_SUBJECT, _NO_SUCH_VERSION) or (of_subject and code == _NO_SUCH_SCHEMA):
                 what = path.partition("?")[0].removeprefix("/subjects/").replace("/versions/", ", version ")
                 raise ConfigError(
@@ -110,7 +111,7 @@ class Registry:
             raise _away(url, f"{path}: {type(error).__name__}: {error}") from None
 
     def _where(self) -> tuple[str, dict[str, str]]:
-        """The URL, and the headers of a question. A login in the URL is taken off: urllib would ask the name service for it."""
+        """The URL and the headers of a request. A login in the URL is removed: urllib would look it up in DNS."""
         url = Url.of(resolve(self.url, "registry").rstrip("/"))
         pair = resolve(self.user, "registry.user.password") or unquote(url.userinfo.removesuffix("@"))
         return url.before + url.host + url.path + url.parameters, self._sent(pair)
@@ -124,7 +125,7 @@ class Registry:
 
 
 class _SameServer(urllib.request.HTTPRedirectHandler):
-    """Follows a redirect within the registry alone: to another server it would carry the credentials, and take its schemas."""
+    """Follows redirects only to the same server: another one would receive the credentials, and its schemas would be used."""
 
     def redirect_request(
         self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str

@@ -1,4 +1,4 @@
-"""Columns of a schema in a registry, JSON Schema, Avro or Protobuf, as Spark writes types in JSON; and their decoder (SPEC K6)."""
+"""Columns of a registry's schema (JSON Schema, Avro or Protobuf) in Spark's JSON form of types, and their decoder (SPEC K6)."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ _LOGICAL = {
     "uuid": "string",
 }
 _BROUGHT = ("any", "duration", "empty", "struct", "timestamp", "wrappers")
-"""Files that Protobuf itself brings: they are known once they are imported."""
+"""Files of Protobuf itself, which are known once they are imported."""
 _DIGITS = 38
-"""Decimals are as wide as they can be: a schema that gives them more digits later changes no column."""
+"""Precision of all decimals, the largest, so that a wider decimal in a later schema changes no column."""
 
 
 def json_schema(_: Registry, schema: Schema) -> tuple[Json, dict[str, Any]]:
-    """The keys of an object tell its fields, so what any version has written is read by this one."""
+    """Decoder and columns of a JSON Schema. Fields are identified by their keys, so that records of any version can be read."""
     _kind(schema, "JSON")
     try:
         return Json(wire_format=True), columns.columns(json.loads(schema.text))
@@ -57,24 +57,24 @@ def json_schema(_: Registry, schema: Schema) -> tuple[Json, dict[str, Any]]:
 
 
 def avro(registry: Registry, schema: Schema) -> tuple[Avro, dict[str, Any]]:
-    """What is written by any schema of the subject is resolved to this one, as Avro says."""
+    """Decoder and columns of an Avro schema, to which records of the subject's other schemas are resolved."""
     _kind(schema, "AVRO")
     try:
         whole, named = avro_schemas.whole(registry, schema)
-        found, _ = _avro_type(whole, "", _Named(named, columns.Count()), (), "")
+        struct, _ = _avro_type(whole, "", _Named(named, columns.Count()), (), "")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _unfit(error) from error
     except RecursionError:
         raise _unfit(NoColumns(columns.TOO_DEEP)) from None
-    if not isinstance(found, dict) or found["type"] != "struct":
+    if not isinstance(struct, dict) or struct["type"] != "struct":
         raise _unfit(NoColumns("it is not a record"))
     decoder = Avro(registry=registry.url, reader=json.dumps(whole), user=registry.user, headers=registry.headers)
-    return decoder, _checked(found)
+    return decoder, _checked(struct)
 
 
 @dataclass(frozen=True)
 class _Named:
-    """Types by name, and how many columns were met."""
+    """Types by name, and the count of columns."""
 
     types: avro_schemas.Named
     count: columns.Count
@@ -90,8 +90,8 @@ def _avro_type(schema: Any, space: str, named: _Named, inside: tuple[str, ...], 
     if isinstance(schema, str):
         if schema in _AVRO:
             return _AVRO[schema], False
-        found, space, _ = avro_schemas.find(schema, space, named.types)
-        return _avro_type(found, space, named, inside, path)
+        referred, space, _ = avro_schemas.find(schema, space, named.types)
+        return _avro_type(referred, space, named, inside, path)
     kind, logical = schema["type"], schema.get("logicalType")
     if isinstance(kind, dict | list):
         return _avro_type(kind, space, named, inside, path)
@@ -119,9 +119,9 @@ def _avro_type(schema: Any, space: str, named: _Named, inside: tuple[str, ...], 
 
 
 def protobuf(registry: Registry, schema: Schema) -> tuple[Protobuf, dict[str, Any]]:
-    """The first message of the file: numbers of fields tell them apart, so what any version has written is read by this one.
+    """Decoder and columns of the file's first message. Fields are identified by their numbers, so that records of any version can be read.
 
-    Whether a record is such a message, the schema of its id says.
+    Whether a record is such a message is decided by the schema of its id.
     """
     from google.protobuf import descriptor_pb2, descriptor_pool
 
@@ -136,7 +136,7 @@ def protobuf(registry: Registry, schema: Schema) -> tuple[Protobuf, dict[str, An
         if not first.message_type:
             raise NoColumns("it has no message")
         name = ".".join(filter(None, [first.package, first.message_type[0].name]))
-        found = _message(pool.FindMessageTypeByName(name), columns.Count(), (), "")
+        struct = _message(pool.FindMessageTypeByName(name), columns.Count(), (), "")
     except (TypeError, KeyError, ValueError) as error:
         raise _unfit(error) from error
     except RecursionError:
@@ -145,25 +145,25 @@ def protobuf(registry: Registry, schema: Schema) -> tuple[Protobuf, dict[str, An
     decoder = Protobuf(
         whole, name, wire_format=True, times=True, registry=registry.url, user=registry.user, headers=registry.headers
     )
-    return decoder, _checked(found)
+    return decoder, _checked(struct)
 
 
 def _file(registry: Registry, schema: Schema, name: str, files: dict[str, FileDescriptorProto]) -> None:
-    """The file's descriptor after those that it imports, each under the name by which it is imported."""
+    """Add the file's descriptor, after those that it imports, each under its imported name."""
     from google.protobuf import descriptor_pb2, descriptor_pool
     from google.protobuf.message import DecodeError
 
     for each in _BROUGHT:
         importlib.import_module(f"google.protobuf.{each}_pb2")
     try:
-        found = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(schema.text, validate=True))
+        file = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(schema.text, validate=True))
     except (binascii.Error, ValueError, DecodeError) as error:
         raise ConfigError(
             "The schema registry gives Protobuf as source text alone, of which no columns can be made.",
-            hint="It has to serve `?format=serialized`, as Confluent's does; else decode by a descriptor set, in a shape of your own.",
+            hint="It has to serve `?format=serialized`, as Confluent's does; else decode by a descriptor set, in your own shape.",
         ) from error
     referred = {r[0]: r for r in schema.references}
-    for path in found.dependency:
+    for path in file.dependency:
         if path in files:
             continue
         if path in referred:
@@ -179,8 +179,8 @@ def _file(registry: Registry, schema: Schema, name: str, files: dict[str, FileDe
                     hint="Register it with its references.",
                 ) from None
             files[path] = theirs
-    found.name = name
-    files[name] = found
+    file.name = name
+    files[name] = file
 
 
 def _message(message: Any, count: columns.Count, inside: tuple[str, ...], path: str) -> dict[str, Any]:
@@ -196,8 +196,8 @@ def _field(field: Any, count: columns.Count, inside: tuple[str, ...], path: str)
     repeated = is_repeated(field)
     if repeated and field.message_type is not None and field.message_type.GetOptions().map_entry:
         parts = field.message_type.fields_by_name
-        found = columns.mapping(_single(parts["value"], count, inside, f"{path}{{}}"))
-        return {**found, "keyType": _single(parts["key"], count, inside, path)}
+        kind = columns.mapping(_single(parts["value"], count, inside, f"{path}{{}}"))
+        return {**kind, "keyType": _single(parts["key"], count, inside, path)}
     one = _single(field, count, inside, path)
     return columns.array(one) if repeated else one
 
@@ -225,7 +225,7 @@ def _kind(schema: Schema, wanted: str) -> None:
     if schema.kind != wanted:
         raise ConfigError(
             f"The schema in the registry is {schema.kind}, not {wanted}.",
-            hint="Say typed: by its own kind, or name another subject.",
+            hint="Write typed: with its kind, or name another subject.",
         )
 
 
@@ -239,5 +239,5 @@ def _checked(struct: dict[str, Any]) -> dict[str, Any]:
 def _unfit(error: Exception) -> ConfigError:
     return ConfigError(
         f"No columns can be made of the schema in the registry: {error}.",
-        hint="Mend the schema, or write the table by a shape of your own.",
+        hint="Correct the schema, or write the table by your own shape.",
     )

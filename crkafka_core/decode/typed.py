@@ -1,4 +1,4 @@
-"""The rule of typed tables: columns by a schema, Kafka's own beside them, bad records apart with their reason (SPEC K6)."""
+"""Makes the rows of typed tables: columns by a schema, Kafka's own beside them, bad records apart with a reason (SPEC K6)."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ TOMBSTONE = "tombstone"
 
 @dataclass(frozen=True)
 class Typing:
-    """How records become rows of the typed table and of its dead letters, by a schema as it was when this was made."""
+    """Converts records to rows of the typed table and of its dead letters, by one version of the schema."""
 
     decoder: Decoder
     kind: pa.StructType
-    """The decoded columns; what the schema requires is not nullable."""
+    """The decoded columns; required ones are not nullable."""
     on_bad_record: OnBadRecord
     keyed: bool
-    """The table has one row for each of Kafka's keys, and none for a record without."""
+    """Whether the table has one row for each of Kafka's keys; a record without a key is bad then."""
 
     def schemas(self) -> Mapping[str, pa.Schema]:
-        """Columns of the typed table and of its dead letters. Skipped records are among the dead letters too, for who counts them."""
+        """Columns of the typed table and of its dead letters. Skipped records are dead letters here too, to be counted."""
         return {GOOD: self.good_schema(), DEAD: self.bad_schema()}
 
     def open(self) -> Callable[[pa.RecordBatch], Mapping[str, pa.RecordBatch]]:
-        """Ready to type records, in one process."""
+        """The conversion of records, for one process."""
         values, stop = Columns("value", self.decoder, self.kind), self.on_bad_record == "stop"
         schemas = self.schemas()
 
@@ -51,7 +51,7 @@ class Typing:
         return run
 
     def set_aside(self, records: pa.RecordBatch, reason: str) -> Mapping[str, pa.RecordBatch]:
-        """Records that are bad for a reason that was found elsewhere."""
+        """Dead letters of records that are bad for a reason beyond decoding."""
         if self.on_bad_record == "stop":
             raise refuse_record(records, reason)
         reasons = pa.array([reason] * records.num_rows, pa.string())
@@ -72,7 +72,7 @@ def _batch(columns: Mapping[str, pa.Array], schema: pa.Schema) -> pa.RecordBatch
 
 
 def good(decoded: pa.RecordBatch) -> Mapping[str, pa.Array]:
-    """The decoded rows of a batch, by column of the typed table; columns that are none of a record's stay, as a checkpoint's number."""
+    """The decoded rows of a batch by column; other columns of the batch, such as the checkpoint's number, are kept."""
     reasons = decoded.column(REASON)
     rows = decoded if reasons.null_count == len(reasons) else decoded.filter(pc.is_null(reasons))
     columns = {name: rows.column(name) for name in rows.schema.names if name not in (*SCHEMA.names, VALUE, REASON)}
@@ -83,22 +83,22 @@ def good(decoded: pa.RecordBatch) -> Mapping[str, pa.Array]:
 
 
 def bad(decoded: pa.RecordBatch) -> Mapping[str, pa.Array]:
-    """The records of a batch that could not be decoded, each with its reason."""
+    """The undecodable records of a batch, with their reasons."""
     rows = decoded.filter(pc.is_valid(decoded.column(REASON)))
     return {name: rows.column(name) for name in rows.schema.names if name != VALUE}
 
 
 def source(typed: TypedConfig, registry: RegistryConfig | None, name: str) -> tuple[Decoder, pa.StructType]:
-    """The decoder and its columns, by the schema as it is now."""
+    """The decoder and its columns, by the present schema."""
     if not typed.registered:
         return of_file(typed, name)
-    assert registry is not None  # checked where the configuration is read
+    assert registry is not None  # checked with the configuration
     asked = Registry(registry.url, registry.user, registry.headers)
     return of_schema(asked, typed, asked.of_table(typed))
 
 
 def of_file(typed: TypedConfig, name: str) -> tuple[Decoder, pa.StructType]:
-    """By a file with a JSON Schema."""
+    """Decoder and columns by a file with a JSON Schema."""
     try:
         return Json(), arrow_types.of_columns(json_columns.load(str(typed.json_file)))
     except json_columns.NoColumns as error:
@@ -109,7 +109,7 @@ def of_file(typed: TypedConfig, name: str) -> tuple[Decoder, pa.StructType]:
 
 
 def of_schema(asked: Registry, typed: TypedConfig, schema: Schema) -> tuple[Decoder, pa.StructType]:
-    """By a schema of a registry."""
+    """Decoder and columns by a schema of a registry."""
     of = (
         registry_columns.json_schema
         if typed.json_file

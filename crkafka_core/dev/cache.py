@@ -1,4 +1,4 @@
-"""Where downloaded jars are kept, and the lock by which processes take turns filling it."""
+"""The folder of downloaded jars, and its lock between processes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def cache_folder() -> Path:
-    """`CRKAFKA_CACHE`, else `.cache` of the checkout that this package runs from, else the user's cache folder."""
+    """`CRKAFKA_CACHE`, else `.cache` of this package's checkout, else the user's cache folder."""
     if chosen := os.environ.get("CRKAFKA_CACHE"):
         return Path(chosen).absolute()
     checkout = Path(__file__).resolve().parents[2]
@@ -21,7 +21,7 @@ def cache_folder() -> Path:
 
 @contextmanager
 def exclusively(path: Path) -> Iterator[None]:
-    """Hold a lock file until the block ends; another process waits. The kernel frees it if the holder dies."""
+    """Hold a lock file during the block; other processes wait. The kernel releases it if the holder dies."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)

@@ -1,4 +1,4 @@
-"""What Java learned of Kafka's classes in one run, kept in the cache: a node then starts with half the work (docs/clients.md C-E8)."""
+"""Java's archive of Kafka's classes, made in one run and kept in the cache: it halves the work of a node's start (docs/clients.md C-E8)."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from crkafka_core.dev.jars import KAFKA
 
 
 def archive() -> Path:
-    """Where it is, or would be: it holds for this Java and for jars at this place. Java passes over one that does not fit."""
+    """Path of the archive for this Java and for jars at this place. Java ignores an archive that does not fit."""
     java = find_java().resolve()
     what = f"{java} {java.stat().st_mtime_ns} {KAFKA.name} {KAFKA.folder}"
     return cache_folder() / "java-classes" / f"{KAFKA.name}-{hashlib.sha256(what.encode()).hexdigest()[:12]}.jsa"
 
 
 def options() -> list[str]:
-    """For a Java that runs Kafka."""
+    """Java's options for a Kafka node."""
     path = archive()
     return [f"-XX:SharedArchiveFile={path}"] if path.is_file() else []
 
 
 def make() -> None:
-    """Run a node, and let its Java write down what it loaded; no archive if it does not, and all goes on without."""
+    """Run a node whose Java writes the archive. Without one, nodes only start more slowly."""
     from crkafka_core.dev.kafka import KafkaCluster
     from crkafka_core.dev.leash import Leash
 

@@ -1,4 +1,4 @@
-"""What went wrong with an embedded service, and which log says more."""
+"""Errors of an embedded service, with its log."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from crkafka_core.model.errors import ServiceUnavailable
 
 
 class ServiceFailed(ServiceUnavailable):
-    """A service did not start, answer or end; the message names it, the reason, and its log with the last lines."""
+    """A service did not start, answer or end; the message has its name, the reason, and its log with the last lines."""
 
     def __init__(self, service: str, what: str, *, log: Path | None = None, hint: str = "") -> None:
         parts = [f"{service}: {what}."]
@@ -24,11 +24,11 @@ class ServiceFailed(ServiceUnavailable):
         self.log = log
 
 
-def _last_lines(log: Path, lines: int = 8, width: int = 300) -> str:
-    """The end of the log without the frames of Java's stack traces, which would fill it."""
+def _last_lines(log: Path) -> str:
+    """The end of the log without the frames of Java's stack traces."""
     try:
         text = log.read_bytes()[-20_000:].decode("utf-8", "replace")
     except OSError:
         return ""
-    telling = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("at ")]
-    return "\n".join("  " + line[:width] for line in telling[-lines:])
+    kept = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("at ")]
+    return "\n".join("  " + line[:300] for line in kept[-8:])

@@ -17,7 +17,7 @@ OLDEST = 17
 
 @functools.cache
 def find_java() -> Path:
-    """The `java` of JAVA_HOME, of PATH, or of a usual place, whichever first is Java 17 or newer."""
+    """The first `java` of JAVA_HOME, PATH, or a usual place that is Java 17 or newer."""
     seen: list[str] = []
     for candidate in _candidates():
         version = java_version(candidate)
@@ -26,21 +26,21 @@ def find_java() -> Path:
         if version >= OLDEST:
             return candidate
         seen.append(f"{candidate} is Java {version}")
-    found = "; ".join(seen) or "none was found in JAVA_HOME, PATH or /usr/lib/jvm"
+    existing = "; ".join(seen) or "none was found in JAVA_HOME, PATH or /usr/lib/jvm"
     raise ServiceFailed(
         "java",
-        f"Java {OLDEST} or newer is needed ({found})",
+        f"Java {OLDEST} or newer is needed ({existing})",
         hint="Install it, for example `sudo apt-get install openjdk-17-jre-headless`, or set JAVA_HOME.",
     )
 
 
 def java_version(java: Path) -> int | None:
-    """The major version, or None if this is no Java that runs."""
+    """The major version; None if the program does not run as Java."""
     try:
-        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=True).stderr
+        text = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=True).stderr
     except (OSError, subprocess.SubprocessError):
         return None
-    match = re.search(r'version "(?:1\.)?(\d+)', said)
+    match = re.search(r'version "(?:1\.)?(\d+)', text)
     return int(match.group(1)) if match else None
 
 

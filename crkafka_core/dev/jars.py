@@ -29,21 +29,21 @@ _IVY_FILE = """<ivy-module version="2.0">
 
 @dataclass(frozen=True)
 class JarSet:
-    """A named set of jars: what is asked for, with everything it needs unless `transitive` is off."""
+    """A named set of jars, with their dependencies if `transitive`."""
 
     name: str
     coordinates: tuple[str, ...]
-    """`group:artifact:version`, as Maven writes it."""
+    """`group:artifact:version`, Maven's notation."""
     transitive: bool = True
     exclude: tuple[str, ...] = field(default=())
-    """`group:artifact` patterns left out; `*` matches everything."""
+    """Patterns `group:artifact` of excluded dependencies; `*` matches everything."""
 
     @property
     def folder(self) -> Path:
         return cache_folder() / "jars" / self.name
 
     def jars(self) -> list[Path]:
-        """The jars' paths; fetched first if they are not there yet."""
+        """The jars' paths; fetches missing jars first."""
         if not self.complete:
             with exclusively(cache_folder() / "jars" / ".lock"):
                 if not self.complete:
@@ -53,18 +53,18 @@ class JarSet:
         return sorted(self.folder.glob("*.jar"))
 
     def verify(self) -> None:
-        """Refuse jars that are others than those that this version was made with; a version of one's own choice is not known."""
+        """Refuse jars whose hashes differ from those in jars.sha256, which has none for a version of your choice."""
         known = hashes_of(self.name)
         if not known:
             return
-        there = {jar.name: hashlib.sha256(jar.read_bytes()).hexdigest() for jar in self.folder.glob("*.jar")}
-        wrong = sorted(name for name in known.keys() | there.keys() if known.get(name) != there.get(name))
+        fetched = {jar.name: hashlib.sha256(jar.read_bytes()).hexdigest() for jar in self.folder.glob("*.jar")}
+        wrong = sorted(name for name in known.keys() | fetched.keys() if known.get(name) != fetched.get(name))
         if wrong:
             shutil.rmtree(self.folder, ignore_errors=True)
             raise ServiceFailed(
                 f"jars of {self.name}",
                 f"{wrong[0]} is not the file whose SHA-256 crkafka_core/dev/jars.sha256 has; nothing of the set was kept",
-                hint="Who stands between this machine and Maven Central?",
+                hint="Does a proxy between this machine and Maven Central change files?",
             )
 
     @property
@@ -77,7 +77,7 @@ class JarSet:
         return self.folder / "COMPLETE"
 
     def _fetch(self) -> None:
-        """Ask Ivy; a proxy whose authority Java does not know, though Python does, is met with Python's trust."""
+        """Fetch by Ivy; with Python's trusted certificates if Java does not know the authority of a proxy."""
         try:
             self._ask_ivy()
         except ServiceFailed as failed:
@@ -95,7 +95,7 @@ class JarSet:
         ivy_home = cache_folder() / "ivy"
         command = [
             str(find_java()),
-            f"-Duser.home={ivy_home}",  # nothing is read from, or left in, the person's home
+            f"-Duser.home={ivy_home}",  # the user's home is neither read nor written
             f"-Divy.default.ivy.user.dir={ivy_home}",
             *java_options,
             *("-jar", str(_ivy_jar())),
@@ -128,14 +128,14 @@ class JarSet:
 
 
 def hashes_of(name: str) -> dict[str, str]:
-    """The SHA-256 of each jar of a set, as they were when its versions were chosen."""
+    """SHA-256 of each jar of a set, from jars.sha256."""
     lines = Path(__file__).with_name("jars.sha256").read_text().splitlines()
-    found = (line.split() for line in lines if line and not line.startswith("#"))
-    return {path.partition("/")[2]: digest for digest, path in found if path.partition("/")[0] == name}
+    entries = (line.split() for line in lines if line and not line.startswith("#"))
+    return {path.partition("/")[2]: digest for digest, path in entries if path.partition("/")[0] == name}
 
 
 def write_hashes() -> None:
-    """`python -m crkafka_core.dev.jars`: fetch all sets, and write down what they are; compare with who publishes them before."""
+    """`python -m crkafka_core.dev.jars`: fetch all sets and write their hashes; compare these with the publishers' first."""
     lines = ["# SHA-256 of each jar of each set, as `sha256sum` writes it; made by `python -m crkafka_core.dev.jars`."]
     for jar_set in KNOWN:
         for jar in jar_set.jars():
@@ -144,12 +144,12 @@ def write_hashes() -> None:
 
 
 def _ivy_jar() -> Path:
-    found = importlib.util.find_spec("pyspark")
-    if found is None or found.origin is None:
+    pyspark = importlib.util.find_spec("pyspark")
+    if pyspark is None or pyspark.origin is None:
         raise ServiceFailed("jars", "PySpark is not installed, and with it the Ivy that fetches jars")
-    jars = sorted((Path(found.origin).parent / "jars").glob("ivy-*.jar"))
+    jars = sorted((Path(pyspark.origin).parent / "jars").glob("ivy-*.jar"))
     if not jars:
-        raise ServiceFailed("jars", f"this PySpark ({Path(found.origin).parent}) carries no Ivy jar")
+        raise ServiceFailed("jars", f"this PySpark ({Path(pyspark.origin).parent}) has no Ivy jar")
     return jars[-1]
 
 
@@ -164,7 +164,7 @@ KAFKA = JarSet(
     ),
 )
 
-# What Spark brings itself is left out, so that there are no two versions of one class on its class path.
+# Jars of Spark itself are excluded, so that its class path never has two versions of a class.
 _OF_SPARK = (
     *("org.slf4j:*", "org.apache.logging.log4j:*", "com.google.code.findbugs:*", "org.scala-lang:*"),
     *("org.lz4:*", "at.yawk.lz4:*", "org.xerial.snappy:*", "com.github.luben:*"),
@@ -182,7 +182,7 @@ ICEBERG = JarSet("iceberg-1.12.0", maven.ICEBERG, exclude=_OF_SPARK)
 
 S3A = JarSet("s3a-3.4.2", maven.S3A, exclude=(*_OF_SPARK, *maven.NOT_NEEDED))
 
-# Spark's own Kafka source, to compare with; its token provider is released as 4.0.0 only (docs/clients.md C-E4).
+# Spark's own Kafka source, for comparisons; its token provider is released as 4.0.0 only (docs/clients.md C-E4).
 SPARK_KAFKA = JarSet(
     f"spark-kafka-{SPARK_VERSION}",
     (
@@ -196,9 +196,9 @@ SPARK_KAFKA = JarSet(
 )
 
 ALL = (KAFKA, DELTA, ICEBERG, SPARK_KAFKA)
-"""What the environment is made with; tables in S3 are a matter of long tests, which fetch what they need."""
+"""Sets of the environment; long tests with tables in S3 fetch theirs."""
 KNOWN = (*ALL, S3A)
-"""Those whose hashes are in jars.sha256."""
+"""Sets with hashes in jars.sha256."""
 
 if __name__ == "__main__":
     write_hashes()

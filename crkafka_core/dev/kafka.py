@@ -1,4 +1,4 @@
-"""A real Apache Kafka (KRaft) as local processes: one node, or three that can be killed, frozen, restarted singly."""
+"""A real Apache Kafka (KRaft) as local processes: one node, or three, each of which can be killed, frozen and restarted."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 
 @dataclass(frozen=True)
 class _ClusterState:
-    """What has to be the same at the next start: identity and ports."""
+    """Identity and ports, which stay the same at the next start."""
 
     cluster_id: str
     nodes: tuple[NodeAddress, ...]
@@ -41,12 +41,11 @@ class _ClusterState:
 
 
 class KafkaCluster:
-    """A cluster whose data, pid files and logs are in one folder; the same folder gives the same cluster again.
+    """A cluster with its data, pid files and logs in one folder; the same folder is the same cluster, also in another process.
 
-    Nothing here keeps state in memory that a second process would lack: `KafkaCluster(folder)` elsewhere sees the same
-    nodes. With a `leash`, the nodes end when this process ends, however it ends; without, they stay until `stop`.
-    A node starts quickly and runs slowly unless `full_speed` is asked for, which measurements need. `node_options` are Java's.
-    `port` is that of the first node when the cluster is made; any that is free unless said.
+    With a `leash` the nodes end with this process, however it ends; without, they run until `stop`. A node starts quickly and runs
+    slowly, except with `full_speed`, for measurements. `node_options` are options of Java. `port` is the first node's port in a new
+    cluster, by default a free one.
     """
 
     def __init__(
@@ -55,7 +54,6 @@ class KafkaCluster:
         nodes: int = 1,
         *,
         leash: Leash | None = None,
-        heap: str = "384m",
         full_speed: bool = False,
         node_options: Sequence[str] = (),
         settings: Mapping[str, str] | None = None,
@@ -66,7 +64,6 @@ class KafkaCluster:
         self._wanted_nodes = nodes
         self._wanted_settings = dict(settings or {})
         self._leash = leash
-        self._heap = heap
         self._full_speed = full_speed
         self._node_options = tuple(node_options)
         self._admin: AdminClient | None = None
@@ -75,7 +72,7 @@ class KafkaCluster:
 
     @property
     def exists(self) -> bool:
-        """Whether it has been made."""
+        """Whether the folder has a cluster."""
         return self._state_file.exists()
 
     @property
@@ -107,13 +104,13 @@ class KafkaCluster:
         return RecordedProcess(name, self.folder / "pids" / f"{name}.pid", self.folder / "logs" / f"{name}.log")
 
     def alive(self) -> dict[int, bool]:
-        """Which nodes run, by id."""
+        """Whether each node runs, by id."""
         return {node: self.process(node).alive for node in self.node_ids} if self._state_file.exists() else {}
 
     # --- the whole cluster ---
 
     def start(self, *, within: float = 60.0) -> KafkaCluster:
-        """Start every node that does not run, and wait until the cluster serves. Starting a running one is not an error."""
+        """Start the nodes that do not run, and wait until the cluster serves."""
         if self._leash is not None:
             self._leash.hold(self.folder)
         fresh = not self._state_file.exists()
@@ -124,8 +121,7 @@ class KafkaCluster:
                 self._start_node(node)
             self.wait_until_serving(within=within)
         except ServiceFailed as failed:
-            # Between choosing a port and listening on it, somebody else took it: others are as good, as long as
-            # nobody has been told of these.
+            # Another program took a port between its choice and its use: choose others, unless these are known already.
             if not fresh or self._wanted_port or "Address already in use" not in str(failed):
                 raise
             self.destroy()
@@ -133,14 +129,14 @@ class KafkaCluster:
         return self
 
     def heal(self) -> None:
-        """Undo what a test did to nodes: frozen ones go on, dead ones start again. Costs nothing when all are well."""
+        """Undo a test's faults: resume frozen nodes, restart dead ones."""
         for node in self.node_ids:
             self.resume(node)
         if not all(self.alive().values()):
             self.start()
 
     def stop(self, *, patience: float = 10.0) -> None:
-        """Stop every node; the data stays. All get the signal at once: a lone survivor of a quorum cannot shut down."""
+        """Stop all nodes; the data stays. All get the signal at once: the last one of a quorum could not shut down."""
         if self._state_file.exists():
             for node in self.node_ids:
                 self.process(node).send(signal.SIGCONT)
@@ -158,7 +154,7 @@ class KafkaCluster:
         shutil.rmtree(self.folder / "kafka", ignore_errors=True)
 
     def wait_until_serving(self, *, nodes: int | None = None, within: float = 60.0) -> None:
-        """Until `nodes` brokers (default: all) are known to the cluster, which names itself by its id."""
+        """Wait until the cluster knows `nodes` brokers (default: all)."""
         wanted = len(self.node_ids) if nodes is None else nodes
         deadline = time.monotonic() + within
         while True:
@@ -266,7 +262,7 @@ class KafkaCluster:
                         hint=f"End that program, or remove {self.folder / 'kafka'} (the data) for a new start.",
                     )
             properties = str(self._home(node) / "server.properties")
-            command = [*self._java(self._heap, *self._node_options), "kafka.Kafka", properties]
+            command = [*self._java("384m", *self._node_options), "kafka.Kafka", properties]
             process.start(command, cwd=self._home(node))
 
     def _java(self, heap: str, *more: str) -> list[str]:
@@ -286,15 +282,15 @@ class KafkaCluster:
         dead = [node for node, runs in self.alive().items() if not runs]
         if dead and (all_needed or len(dead) == len(self.node_ids)):
             process = self.process(dead[0])
-            raise ServiceFailed(process.name, "ended while it was waited for", log=process.log)
+            raise ServiceFailed(process.name, "ended during its start", log=process.log)
 
     def _brokers_seen(self) -> int:
-        # A plain connection first: librdkafka would log each refused one, and back off.
+        # A plain connection first: librdkafka would log each refused connection, and back off.
         if not any(_listens(node.port) for node in self._state.nodes):
             return 0
         try:
             return len(self.admin.list_topics(timeout=2).brokers)
-        except Exception:  # not ready yet, in one of many ways; the caller's deadline decides
+        except Exception:  # not ready yet; the caller has a deadline
             return 0
 
 

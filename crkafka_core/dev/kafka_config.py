@@ -1,4 +1,4 @@
-"""The settings of an embedded Kafka node: small, quick to rebalance, and forgiving of short sessions."""
+"""Settings of an embedded Kafka node: small, quick to rebalance, and with short sessions allowed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SHORT_WAITS = {
     "log.initial.task.delay.ms": "500",
     "log.segment.delete.delay.ms": "1000",
     "log.cleaner.backoff.ms": "1000",
-    # A node that was killed is seen as gone within seconds, and leaders move.
+    # A killed node is detected within seconds, and leaders move.
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
     "controller.quorum.election.timeout.ms": "500",
@@ -50,7 +50,7 @@ SMALL = {
 def server_properties(
     node: NodeAddress, nodes: Sequence[NodeAddress], data: Path, extra: Mapping[str, str] | None = None
 ) -> str:
-    """The text of `server.properties` for one node of these; `extra` may name `{id}`, `{port}` and `{controller_port}`."""
+    """The text of `server.properties` for one of the nodes; `extra` may use `{id}`, `{port}` and `{controller_port}`."""
     copies = str(min(3, len(nodes)))
     enough = str(max(1, min(3, len(nodes)) - 1))
     settings = {

@@ -1,4 +1,4 @@
-"""Topics of a cluster: made, changed, emptied and looked at, each call returning once the brokers agree."""
+"""Creates, changes, empties and describes topics of a cluster; each call returns once the brokers agree."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _T = TypeVar("_T")
 
 
 class KafkaTopics:
-    """What a test or a demo does to topics."""
+    """Operations on topics for tests and demos."""
 
     def __init__(self, admin: AdminClient) -> None:
         self._admin = admin
@@ -41,7 +41,7 @@ class KafkaTopics:
         return name
 
     def delete(self, name: str) -> None:
-        """Delete a topic and wait until nobody lists it."""
+        """Delete a topic and wait until it is no longer listed."""
         _result_of(self._admin.delete_topics([name], operation_timeout=30), name)
         self._until(lambda: name not in self.names(), f"topic {name} is gone")
 
@@ -60,22 +60,22 @@ class KafkaTopics:
         return set(self._admin.list_topics(timeout=within).topics)
 
     def id(self, name: str) -> str:
-        """The topic's id, which a recreated topic does not keep (docs/clients.md C-R9)."""
+        """The topic's id; a recreated topic has another one (docs/clients.md C-R9)."""
         described = self._admin.describe_topics(TopicCollection([name]))
         return str(described[name].result(timeout=30).topic_id)
 
     def state(self) -> str:
-        """The brokers that serve, and partitions without a leader, of all topics."""
+        """The serving brokers, and the partitions without a leader, as text."""
         seen = self._admin.list_topics(timeout=30)
         headless = [f"{t.topic}[{p.id}]" for t in seen.topics.values() for p in t.partitions.values() if p.leader < 0]
         return f"brokers {sorted(seen.brokers)}; without a leader: {', '.join(sorted(headless)) or 'none'}"
 
     def leaders(self, name: str) -> dict[int, int]:
-        """Partition → node that leads it; partitions without a leader are left out."""
+        """Partition → its leader's node, for partitions with a leader."""
         return {p.id: p.leader for p in self._partitions(name) if p.leader >= 0}
 
     def in_sync(self, name: str) -> dict[int, set[int]]:
-        """Partition → nodes that have all that is acknowledged."""
+        """Partition → nodes of its in-sync replicas."""
         return {p.id: set(p.isrs) for p in self._partitions(name)}
 
     def _partitions(self, name: str) -> list[PartitionMetadata]:
@@ -83,7 +83,7 @@ class KafkaTopics:
         return [] if topic is None or topic.error is not None else list(topic.partitions.values())
 
     def elect_preferred_leader(self, name: str, partition: int) -> None:
-        """Give the partition back to the first of its replicas, as after the return of a killed node."""
+        """Make the first replica the leader again, as after the return of a killed node."""
         wanted = TopicPartition(name, partition)
         self._until(lambda: self._elected(wanted), f"{name}/{partition} is led by its preferred replica")
 
@@ -92,7 +92,7 @@ class KafkaTopics:
         error = result[wanted]
         if error is not None and error.code() != KafkaError.ELECTION_NOT_NEEDED:
             return False
-        # A node that has just come back may still answer from old metadata.
+        # A node that has just returned may still answer from old metadata.
         seen = [p for p in self._partitions(wanted.topic) if p.id == wanted.partition]
         return bool(seen) and bool(seen[0].leader == seen[0].replicas[0])
 

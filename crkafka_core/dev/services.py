@@ -1,7 +1,7 @@
 """`up`, `down` and `status`: Kafka and PostgreSQL in one folder, for a first look.
 
-Each is safe to repeat. A service that was killed is found dead by its pid file and started again on its old port; what
-somebody left running in the folder is found and ended by `down`, whoever started it.
+Each may be repeated. A killed service is detected by its pid file and restarted on its old port; `down` ends everything that runs in
+the folder, also services of another process.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from crkafka_core.model.plural import plural
 
 DEFAULT_FOLDER = Path("var/dev")
 BOOTSTRAP = "bootstrap.servers"
-"""File in the folder with the address of its Kafka, so that a configuration can say `${file:var/dev/bootstrap.servers}`."""
+"""File in the folder with its Kafka's address, for `${file:var/dev/bootstrap.servers}` in a configuration."""
 
 
 Say = Callable[[str], None]
@@ -32,7 +32,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class ServiceState:
-    """One process of the folder, as a person wants to see it."""
+    """State of a process of the folder, for people."""
 
     name: str
     """`kafka-1` … `kafka-3`, or `postgres`."""
@@ -44,7 +44,7 @@ class ServiceState:
 
 @dataclass(frozen=True)
 class Status:
-    """What runs in a folder, and how to reach it."""
+    """Services of a folder, and their addresses."""
 
     folder: str
     services: tuple[ServiceState, ...]
@@ -56,7 +56,7 @@ class Status:
 
     @property
     def running(self) -> bool:
-        """Whether everything that the folder has is running."""
+        """Whether all services of the folder run."""
         return bool(self.services) and all(service.running for service in self.services)
 
     def to_json(self) -> dict[str, Any]:
@@ -73,9 +73,9 @@ def up(
     sample: int = 0,
     progress: Say | None = None,
 ) -> Status:
-    """Start what does not run yet: Kafka with one or three nodes, PostgreSQL if asked for; make missing topics.
+    """Start the services that do not run: Kafka with one or three nodes, and PostgreSQL if wanted; make missing topics.
 
-    `topics` maps names to numbers of partitions; each that is made here gets `sample` orders. `progress` is told each step in a few words.
+    `topics` maps names to numbers of partitions; each new topic gets `sample` orders. `progress` is called with each step in a few words.
     """
     if brokers not in (1, 3):
         raise ConfigError(f"{brokers} brokers were asked for.", hint="A Kafka in one folder has 1 or 3.")
@@ -119,7 +119,7 @@ def _start_kafka(folder: Path, brokers: int, port: int, say: Say) -> KafkaCluste
 
 
 def _make_topics(cluster: KafkaCluster, topics: Mapping[str, int], sample: int, say: Say) -> None:
-    """Those that are not there yet, each with so many sample orders."""
+    """Make the missing topics, each with `sample` orders."""
     existing = cluster.topics.names()
     for name, partitions in topics.items():
         if name not in existing:
@@ -131,11 +131,11 @@ def _make_topics(cluster: KafkaCluster, topics: Mapping[str, int], sample: int, 
 
 
 def _check_port(cluster: KafkaCluster, port: int) -> None:
-    """Refuse another port than the one that the folder's Kafka has, and one that somebody else listens on."""
-    there = cluster.bootstrap if cluster.exists else ""
-    if there and not there.partition(",")[0].endswith(f":{port}"):
+    """Refuse a port that is not the one of the folder's Kafka, and one that another program listens on."""
+    address = cluster.bootstrap if cluster.exists else ""
+    if address and not address.partition(",")[0].endswith(f":{port}"):
         raise ConfigError(
-            f"The Kafka in {cluster.folder} is at {there}, and keeps its port.",
+            f"The Kafka in {cluster.folder} is at {address}, and keeps its port.",
             hint="Leave --port out, or use another --folder.",
         )
     if not any(cluster.alive().values()) and not ports.is_free(port):
@@ -143,7 +143,7 @@ def _check_port(cluster: KafkaCluster, port: int) -> None:
 
 
 def down(folder: Path = DEFAULT_FOLDER, *, progress: Say | None = None) -> Status:
-    """Stop everything in the folder, also what an earlier `up` that was killed left behind; the data stays."""
+    """Stop all services in the folder, also those of a killed `up`; the data stays."""
     say = progress or (lambda _: None)
     folder = Path(folder).absolute()
     if folder.is_dir():
@@ -164,7 +164,7 @@ def down(folder: Path = DEFAULT_FOLDER, *, progress: Say | None = None) -> Statu
 
 
 def status(folder: Path = DEFAULT_FOLDER) -> Status:
-    """What runs in the folder; asks the processes, starts nothing."""
+    """State of the folder's services; starts nothing."""
     return _status(Path(folder).absolute())
 
 
@@ -191,7 +191,7 @@ def _status(folder: Path) -> Status:
 def _topics(cluster: KafkaCluster) -> list[str]:
     try:
         return [name for name in cluster.topics.names(within=3) if not name.startswith("__")]
-    except Exception:  # a node runs but does not answer: its state is shown, and its log named
+    except Exception:  # a node runs and does not answer: its state and its log are shown
         return []
 
 

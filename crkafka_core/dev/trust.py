@@ -1,4 +1,4 @@
-"""A trust store for Java made of the certificates that Python trusts, for networks whose proxy has its own authority."""
+"""A trust store for Java with the certificates that Python trusts, for networks whose proxy has its own authority."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PEM = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re
 
 
 def trusted_certificates() -> list[bytes]:
-    """Certificates, as DER, of the bundle that SSL_CERT_FILE, REQUESTS_CA_BUNDLE, PIP_CERT or the system names."""
+    """Certificates, as DER, of the bundle in SSL_CERT_FILE, REQUESTS_CA_BUNDLE, PIP_CERT or the system's settings."""
     named = [os.environ.get(name) for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_CERT")]
     for bundle in (*named, ssl.get_default_verify_paths().cafile, "/etc/ssl/certs/ca-certificates.crt"):
         if bundle and Path(bundle).is_file():
@@ -24,7 +24,7 @@ def trusted_certificates() -> list[bytes]:
 
 
 def write_trust_store(path: Path) -> Path | None:
-    """Write them in Java's own format (JKS, trusted entries only); None if there are none."""
+    """Write the certificates in Java's format (JKS, trusted entries only); None if there are none."""
     certificates = trusted_certificates()
     if not certificates:
         return None

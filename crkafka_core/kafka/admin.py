@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from confluent_kafka import (
     OFFSET_INVALID,
@@ -19,18 +19,17 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.admin import ConfigResource, OffsetSpec  # type: ignore[attr-defined]
 
 from crkafka_core.kafka import clients
-from crkafka_core.kafka.errors import KafkaUnavailable, NotAllowed, TopicGone, error_of
+from crkafka_core.kafka.admin_connection import AdminConnection, T
+from crkafka_core.kafka.errors import KafkaUnavailable, TopicGone
 from crkafka_core.kafka.leader_epochs import compare
 from crkafka_core.kafka.properties import INTERNAL, RECEIVE, admin_properties
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.plural import plural
 from crkafka_core.model.visible import one_line
-
-_T = TypeVar("_T")
 
 Isolation = Literal["read_committed", "read_uncommitted"]
 
@@ -72,31 +71,24 @@ class Committed:
     """Leader epoch of the record before `offset`; −1 if the commit has none (SPEC S4)."""
 
 
-class KafkaAdmin:
+class KafkaAdmin(AdminConnection):
     """Safe to use from several threads. Each call raises KafkaUnavailable after `timeout` seconds."""
 
     def __init__(self, kafka: Mapping[str, str], *, client_id: str = "crkafka-admin", timeout: float = 10.0) -> None:
         """`kafka` contains resolved values; only connection, security and the group's name are used."""
-        self._properties = properties = admin_properties(kafka, client_id=client_id)
-        self.bootstrap = properties["bootstrap.servers"]
+        super().__init__(admin_properties(kafka, client_id=client_id))
         self._received = {RECEIVE: str(kafka[RECEIVE])} if RECEIVE in kafka else {}
         self._group_id = str(kafka.get("group.id", ""))
         self.timeout = timeout
-        self._refusal: KafkaError | None = None
         self._last_epochs: dict[TP, int | None] = {}
         """Leader epochs in the last answers of ListOffsets; those of the end offsets right after a query for these."""
         self._compared: dict[TP, tuple[tuple[int, int, int | None], int | None]] = {}
         """Last comparison: (next offset, leader epoch of the record before it, that of the end), and where the log was cut, or None."""
         self._leaderless: frozenset[TP] = frozenset()
         """Partitions without a leader in the last metadata: a request that names one is answered for none (docs/clients.md C-K34)."""
-        self._lock = threading.Lock()
         self._reading = threading.Lock()
         self._readers: dict[str, Consumer] = {}
         """By group: consumers that do not join it and read its committed offsets."""
-        self._client = self._new_client()
-
-    def _new_client(self) -> AdminClient:
-        return clients.admin(self._properties, self._on_error)
 
     def cluster_id(self) -> str:
         """The id of the cluster, half of the key of a group (SPEC G1)."""
@@ -228,19 +220,25 @@ class KafkaAdmin:
         if not asked:
             return {}
         what = f"reading the committed offsets of group {group_id}"
-        end = time.monotonic() + self.timeout
         with self._reading:
             consumer = self._reader(group_id)
-            while True:
-                try:
-                    return _committed_offsets(
-                        consumer.committed([TopicPartition(*tp) for tp in asked], timeout=self.timeout)
-                    )
-                except KafkaException as error:
-                    typed = self._typed(error, what)
-                    if not isinstance(typed, KafkaUnavailable) or time.monotonic() > end:
-                        raise typed from error
-                    time.sleep(0.1)
+
+            def read() -> dict[TP, Committed]:
+                answer = consumer.committed([TopicPartition(*tp) for tp in asked], timeout=self.timeout)
+                return _committed_offsets(answer)
+
+            return self._retried(lambda: self._call(what, read), lambda error: isinstance(error, KafkaUnavailable))
+
+    def _retried(self, call: Callable[[], T], transient: Callable[[Exception], bool]) -> T:
+        """The result of a call, repeated after transient errors until the time limit."""
+        until = time.monotonic() + self.timeout
+        while True:
+            try:
+                return call()
+            except Exception as error:
+                if not transient(error) or time.monotonic() >= until:
+                    raise
+                time.sleep(0.1)
 
     def _reader(self, group_id: str) -> Consumer:
         """A kept consumer: to a distant broker, its TLS connections alone can take a call's whole time limit."""
@@ -251,14 +249,10 @@ class KafkaAdmin:
 
     def describe_group(self, group_id: str) -> Any:
         """librdkafka's description of a group; `KafkaException` where the broker lacks the call (SPEC U5)."""
-        until = time.monotonic() + self.timeout
-        while True:
-            try:
-                return self._describe_group(group_id)
-            except KafkaException as error:
-                if error.args[0].code() not in _COORDINATOR_MOVES or time.monotonic() >= until:
-                    raise
-                time.sleep(0.1)
+        return self._retried(
+            lambda: self._describe_group(group_id),
+            lambda error: isinstance(error, KafkaException) and error.args[0].code() in _COORDINATOR_MOVES,
+        )
 
     def _describe_group(self, group_id: str) -> Any:
         """Describe by a client of its own, which ends with the call.
@@ -389,33 +383,6 @@ class KafkaAdmin:
             except CrkafkaError as error:
                 errors[tp] = error
         return offsets, errors
-
-    def _call(self, what: str, call: Callable[[], _T], *, raw: bool = False) -> _T:
-        """Run a call and convert its errors; `raw` passes on a KafkaException that the caller examines."""
-        try:
-            return call()
-        except KafkaException as error:
-            if raw:
-                raise
-            raise self._typed(error, what) from error
-        except TimeoutError as error:
-            raise KafkaUnavailable(f"Kafka at {self.bootstrap} did not answer {what} in time.") from error
-
-    def _typed(self, error: KafkaException, what: str) -> CrkafkaError:
-        """The typed error. A refused client reconnects and times out; only the error callback has the reason."""
-        typed = error_of(error, f"{what} at {self.bootstrap}")
-        if isinstance(typed, KafkaUnavailable):
-            self._client.poll(0)
-            with self._lock:
-                refusal, self._refusal = self._refusal, None
-            if refusal is not None:
-                return error_of(refusal, f"{what} at {self.bootstrap}")
-        return typed
-
-    def _on_error(self, error: KafkaError) -> None:
-        if isinstance(error_of(error, "connecting"), NotAllowed) or "SSL" in error.str():
-            with self._lock:
-                self._refusal = error
 
 
 _ATTEMPT = 3.0

@@ -14,7 +14,10 @@ from typing import Any
 
 from confluent_kafka import TopicPartition
 
+from crkafka_core.kafka.errors import Fenced, GroupRebalanced, KafkaFailed, KafkaUnavailable, NotAllowed
+from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.offsets import TP
+from crkafka_core.model.plural import plural
 
 COMMIT_BYTES = 512 * 1024
 """Largest commit: half of Kafka's default `message.max.bytes`, which limits a batch of `__consumer_offsets`."""
@@ -38,6 +41,24 @@ def chunks(
         size += needs
     if piece:
         yield piece
+
+
+_WAYS_TO_FAIL = (KafkaUnavailable, GroupRebalanced, NotAllowed, KafkaFailed, Fenced)
+"""Errors of a commit, the worst last."""
+
+
+def commit_error(failures: Sequence[CrkafkaError]) -> CrkafkaError:
+    """The worst of several partitions' failures: a fatal one outweighs a transient one (SPEC D2).
+
+    A deleted topic only aborts the cut, as KafkaUnavailable: the reset that follows detects it (SPEC S4).
+    """
+    known = [e if isinstance(e, _WAYS_TO_FAIL) else KafkaUnavailable(e.message, hint=e.hint) for e in failures]
+    worst = max(known, key=lambda error: next(i for i, kind in enumerate(_WAYS_TO_FAIL) if isinstance(error, kind)))
+    if len(known) == 1:
+        return worst
+    others = sorted({type(error).__name__ for error in known} - {type(worst).__name__})
+    also = f", also by {', '.join(others)}" if others else ""
+    return type(worst)(f"{worst.message} {plural(len(known), 'partition')} failed{also}.", hint=worst.hint)
 
 
 class CommitPending(Exception):

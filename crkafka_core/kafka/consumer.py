@@ -15,12 +15,11 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from crkafka_core.kafka import clients
-from crkafka_core.kafka.commits import CommitDeadline, CommitPending, chunks
+from crkafka_core.kafka.commits import CommitDeadline, CommitPending, chunks, commit_error
 from crkafka_core.kafka.errors import (
     UNREADABLE,
     VANISHED,
     Fenced,
-    GroupRebalanced,
     KafkaFailed,
     KafkaUnavailable,
     NotAllowed,
@@ -28,6 +27,7 @@ from crkafka_core.kafka.errors import (
     RecordUnreadable,
     TopicGone,
     broker_in,
+    client_error,
     epoch_unknown,
     error_of,
 )
@@ -52,8 +52,6 @@ _GROUP_ENDS = 0.5
 """Seconds for librdkafka to end its group; it needs microseconds, once its thread runs."""
 _COMMIT_MARGIN = 5.0
 """Seconds beyond the session, within which librdkafka ends most commits itself (docs/clients.md C-K9)."""
-_WAYS_TO_FAIL = (KafkaUnavailable, GroupRebalanced, NotAllowed, KafkaFailed, Fenced)
-"""Errors of a commit, the worst last."""
 _READ_AGAIN = 60.0
 """Seconds until an unreadable record is fetched again: another broker may lead the partition, or this one have recovered."""
 _NOT_YET = {KafkaError._STATE, KafkaError._UNKNOWN_PARTITION, KafkaError._TIMED_OUT}
@@ -108,9 +106,7 @@ class GroupConsumer:
         stuck = self._commits.stuck
         if stuck:
             _log.warning("the consumer of group %s is left open: a commit is still waiting for Kafka", self.group_id)
-        if (
-            stuck or self._fenced
-        ):  # no longer in the group, and librdkafka's close may never end (docs/clients.md C-K27)
+        if stuck or self._fenced:  # out of the group, and librdkafka's close may never end (docs/clients.md C-K27)
             _keep_for_ever(self._consumer)
             return
         try:
@@ -149,7 +145,7 @@ class GroupConsumer:
             taken = served if self._rebalances or served.batch else self._records.take(max_records, timeout)
         except (KafkaException, RuntimeError, ValueError) as error:
             failed = True
-            self._errors.append(_typed(error, f"polling for group {self.group_id}"))
+            self._errors.append(client_error(error, f"polling for group {self.group_id}"))
         rebalances, self._rebalances = tuple(self._rebalances), []
         heard = served.failures if taken is served else (*served.failures, *taken.failures)
         unknown = self._epochs_unknown(heard)
@@ -200,7 +196,7 @@ class GroupConsumer:
             try:
                 call()
             except (CrkafkaError, KafkaException, RuntimeError) as error:
-                self._errors.append(_typed(error, f"catching up in group {self.group_id}"))
+                self._errors.append(client_error(error, f"catching up in group {self.group_id}"))
                 done = False
         return done
 
@@ -325,7 +321,7 @@ class GroupConsumer:
                     del left[tp]
                 except KafkaException as error:
                     if error.args[0].code() not in _NOT_YET:
-                        raise _typed(error, f"seeking {tp} to {offset}") from error
+                        raise client_error(error, f"seeking {tp} to {offset}") from error
             if time.monotonic() >= until:
                 break
             if left:
@@ -347,7 +343,7 @@ class GroupConsumer:
             self._consumer.pause(_bare(self._held))
             self._records.hold(self._held)
         except KafkaException as error:
-            raise _typed(error, f"assigning {plural(len(placed), 'partition')} again") from error
+            raise client_error(error, f"assigning {plural(len(placed), 'partition')} again") from error
         self._next = nexts
         self._flowing = set()
         self.flow(flowing)
@@ -384,22 +380,13 @@ class GroupConsumer:
                 f"Kafka did not answer in {self._commits.patience:.0f} s while {what}.", hint="Is the coordinator up?"
             ) from None
         except (KafkaException, RuntimeError) as error:
-            raise self._commit_error(_typed(error, what)) from error
-        failures = [
-            self._commit_error(error_of(p.error, f"{what}, at {TP(p.topic, p.partition)}")) for p in answer if p.error
-        ]
-        if failures:
-            worst = max(failures, key=_severity)
-            others = sorted({type(error).__name__ for error in failures} - {type(worst).__name__})
-            more = f" {plural(len(failures), 'partition')} failed" + (
-                f", also by {', '.join(others)}." if others else "."
-            )
-            raise type(worst)(worst.message + (more if len(failures) > 1 else ""), hint=worst.hint)
-
-    def _commit_error(self, error: CrkafkaError) -> CrkafkaError:
-        """One of `_WAYS_TO_FAIL`. A deleted topic only aborts the cut: the reset that follows detects it (SPEC S4)."""
-        self._fenced = self._fenced or isinstance(error, Fenced)
-        return error if isinstance(error, _WAYS_TO_FAIL) else KafkaUnavailable(error.message, hint=error.hint)
+            failed = commit_error([client_error(error, what)])
+            self._fenced |= isinstance(failed, Fenced)
+            raise failed from error
+        if failures := [error_of(p.error, f"{what}, at {TP(p.topic, p.partition)}") for p in answer if p.error]:
+            failed = commit_error(failures)
+            self._fenced |= isinstance(failed, Fenced)
+            raise failed
 
     # -- callbacks: catch, note, return (docs/clients.md C-K3)
 
@@ -416,7 +403,7 @@ class GroupConsumer:
                 consumer.pause(_bare(tps))
                 self._records.hold(tps)
         except Exception as error:
-            self._errors.append(_typed(error, f"taking {plural(len(tps), 'partition')}"))
+            self._errors.append(client_error(error, f"taking {plural(len(tps), 'partition')}"))
         self._note(self._rebalance(Kind.ASSIGNED, tps), held=tps)
 
     def _on_revoke(self, consumer: Any, partitions: list[TopicPartition]) -> None:
@@ -432,7 +419,7 @@ class GroupConsumer:
             consumer.unassign()
         except Exception as error:
             if not self._closing:
-                self._errors.append(_typed(error, f"giving up {plural(len(tps), 'partition')}"))
+                self._errors.append(client_error(error, f"giving up {plural(len(tps), 'partition')}"))
         self._note(rebalance, held=frozenset())
 
     def _rebalance(self, kind: Kind, tps: frozenset[TP]) -> Rebalance | None:
@@ -464,21 +451,6 @@ class GroupConsumer:
 def _keep_for_ever(consumer: Consumer) -> None:
     """Leak a reference: Python would end the client with the last one, and wait for that. It ends with the process."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(consumer))
-
-
-def _severity(error: CrkafkaError) -> int:
-    """Rank among the failures of several partitions: a fatal one outweighs a transient one (SPEC D2)."""
-    return next(i for i, kind in enumerate(_WAYS_TO_FAIL) if isinstance(error, kind))
-
-
-def _typed(error: BaseException, what: str) -> CrkafkaError:
-    if isinstance(error, CrkafkaError):
-        return error
-    if isinstance(error, KafkaException):
-        return error_of(error, what)
-    return KafkaFailed(
-        f"The Kafka client failed {what}: {type(error).__name__}: {error}.", hint="A new client takes over."
-    )
 
 
 def _bare(tps: Iterable[TP]) -> list[TopicPartition]:

@@ -215,3 +215,14 @@ def _no_answer(error: KafkaError, what: str) -> KafkaUnavailable:
     )
     away.names_reason = error.code() != KafkaError._ALL_BROKERS_DOWN
     return away
+
+
+def client_error(error: BaseException, what: str) -> CrkafkaError:
+    """The error for any exception of the client while doing `what`."""
+    if isinstance(error, CrkafkaError):
+        return error
+    if isinstance(error, KafkaException):
+        return error_of(error, what)
+    return KafkaFailed(
+        f"The Kafka client failed {what}: {type(error).__name__}: {error}.", hint="A new client takes over."
+    )

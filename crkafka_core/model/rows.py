@@ -1,4 +1,7 @@
-"""The rows of the control plane: one frozen dataclass per noun; `KEY` names its primary key. JSON columns end in `_json`."""
+"""The rows of the control plane: one frozen dataclass per noun; `KEY` names its primary key. JSON columns end in `_json`.
+
+Rows of a region, its members, leases, resets and events are in `region_rows.py`, and imported from here.
+"""
 
 from __future__ import annotations
 
@@ -8,160 +11,18 @@ from enum import StrEnum
 from typing import ClassVar
 
 from crkafka_core.model.offsets import TP, unpack_offsets
-from crkafka_core.model.phase import Phase, Wanted
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """Base of all rows."""
-
-    KEY: ClassVar[tuple[str, ...]] = ()
-    REGION: ClassVar[str] = "region"
-    """The column that names the region. A reader or transaction of one region sees and changes only the rows that have it there."""
-    SHARED: ClassVar[bool] = False
-    """Rows of all regions are seen from each."""
-
-
-@dataclass(frozen=True, slots=True)
-class Region(Row):
-    """The one row under whose lock everything of a region happens (SPEC G7)."""
-
-    KEY: ClassVar[tuple[str, ...]] = ("name",)
-    REGION: ClassVar[str] = "name"
-    name: str
-    uid: str
-    """Random, made when the region is made (SPEC G6)."""
-    region_index: int
-    version: int = 0
-    """Raised by every mutation that changes what members or drivers should see; watched cheaply."""
-    epoch: int = 1
-    """Raised by every reset and every abort; never goes back."""
-    phase: Phase = Phase.IDLE
-    phase_since: float = 0.0
-    wanted: Wanted = Wanted.STOP
-    members_wanted: int = 1
-    wait_for_wanted: bool = True
-    """At the first start and after `scale`, settled also needs the wanted number or the end of `start_grace` (SPEC G8)."""
-    head: int = 0
-    """The latest merged checkpoint that is not superseded; 0 is birth."""
-    open_cut: int = 0
-    """The open checkpoint, or 0."""
-    filling: int = 0
-    """The last number that was handed out: what is written while records flow bears it (SPEC C8)."""
-    opened: int = 0
-    """The last number whose cut was opened; it never goes back (SPEC C8, G10)."""
-    next_event: int = 1
-    born: bool = False
-    """Initial offsets of all partitions then known are recorded (SPEC S3)."""
-    cluster_id: str = ""
-    group_id: str = ""
-    reset_cause: str = ""
-    reset_at: float = 0.0
-    """When the current attempt began."""
-    not_before: float = 0.0
-    """The attempt does not resume before this time: the back-off (SPEC X6)."""
-    settled_at: float = 0.0
-    """Since when the group is settled in this attempt, or 0 (SPEC X7)."""
-    consecutive: int = 0
-    """Resets in a row without a completed cut (SPEC X6)."""
-    failing: int = 0
-    """Attempts in a row that Kafka, SQL or the storage made fail: they back off, but do not count (SPEC X6)."""
-    proven_epoch: int = 0
-    """Of the last completed cut, or begun by the last start: what is counted *without a cut in between* came later (SPEC X6)."""
-    started_epoch: int = 0
-    """The epoch that a person began by starting the region: budgets count what came after it (SPEC X6)."""
-    last_cut_at: float = 0.0
-    """When the last cut was completed, or the region first resumed (SPEC V1)."""
-    period: float = 0.0
-    """Of the trigger, in seconds; 0 when no cut comes by time alone (SPEC V1, X6)."""
-    resumed_at: float = 0.0
-    asked_epoch: int = 0
-    """An operator-driven ask for a cut names epoch and head (SPEC V2)."""
-    asked_head: int = -1
-    asked_by: str = ""
-    stop_reason: str = ""
-    stop_member: str = ""
-    stopping: bool = False
-    """A stop was asked for and a last cut is still to come (SPEC G9)."""
-    stopping_since: float = 0.0
-    """When that stop was asked for: a last cut is waited for as long as a cut may take."""
-    limits_json: str = "{}"
-    config_json: str = "{}"
-    """The configuration with references, never with secrets (SPEC U2)."""
-    subscription_json: str = "{}"
-    """What the configuration reads, `{"topics": […]}` or `{"pattern": …}`; `{}` is *not known*."""
-    dropped_json: str = "[]"
-    """Topics that the configuration no longer reads, and a live member still does: carried forward once none does (SPEC S4)."""
-    created_at: float = 0.0
-    went_back: bool = False
-    """Numbers were seen that this control plane never issued: nothing is deleted until a person says how to go on (SPEC G10, T3)."""
-    protocol: int = 1
-    """What whoever changes this region has to speak: a program that knows only an older protocol is refused."""
-
-
-@dataclass(frozen=True, slots=True)
-class Group(Row):
-    """A Kafka consumer group belongs to exactly one region (SPEC G1)."""
-
-    KEY: ClassVar[tuple[str, ...]] = ("cluster_id", "group_id")
-    SHARED: ClassVar[bool] = True
-    cluster_id: str
-    group_id: str
-    region: str
-    region_index: int
-
-
-class MemberStatus(StrEnum):
-    """What SQL says about the registered incarnation of a name."""
-
-    LIVE = "LIVE"
-    LOST = "LOST"
-    LEFT = "LEFT"
-
-
-@dataclass(frozen=True, slots=True)
-class Member(Row):
-    """The registered incarnation of one operator name, and what it last reported."""
-
-    KEY: ClassVar[tuple[str, ...]] = ("region", "name")
-    region: str
-    name: str
-    incarnation: str
-    launch: int
-    status: MemberStatus = MemberStatus.LIVE
-    host: str = ""
-    instance_id: str = ""
-    first_registered_at: float = 0.0
-    """Of the name, not of the incarnation (SPEC G8); anew when it had left cleanly."""
-    registered_at: float = 0.0
-    renewals: int = 0
-    """Counts the renewals of the lease (SPEC G4)."""
-    epoch: int = 0
-    """The epoch for which it has completed its reset; 0 is none."""
-    base: int = -1
-    """The head from which it resolved its starts."""
-    generation: int = -1
-    """Kafka's generation; only compared between members (SPEC M4)."""
-    assignment_json: str = ""
-    """Packed partitions; empty text is *no report* (withdrawn), `{}` is *holds nothing*."""
-    stale_since: float = 0.0
-    """Since when another live member shows a newer generation (SPEC G4)."""
-    rebalances: int = 0
-    moved_epoch: int = 0
-    """The epoch in which it joined or left while records flowed: a rebalance of that epoch is its doing (SPEC X6)."""
-    subscription_json: str = "{}"
-    """What its own configuration reads, as `Region.subscription_json`."""
-    metrics_json: str = "{}"
-
-
-@dataclass(frozen=True, slots=True)
-class Launch(Row):
-    """The last launch number that was drawn for a name (SPEC G3)."""
-
-    KEY: ClassVar[tuple[str, ...]] = ("region", "name")
-    region: str
-    name: str
-    number: int
+from crkafka_core.model.region_rows import Alarm as Alarm
+from crkafka_core.model.region_rows import Event as Event
+from crkafka_core.model.region_rows import Goal as Goal
+from crkafka_core.model.region_rows import Group as Group
+from crkafka_core.model.region_rows import Launch as Launch
+from crkafka_core.model.region_rows import Lease as Lease
+from crkafka_core.model.region_rows import Member as Member
+from crkafka_core.model.region_rows import MemberStatus as MemberStatus
+from crkafka_core.model.region_rows import Region as Region
+from crkafka_core.model.region_rows import Reset as Reset
+from crkafka_core.model.region_rows import ResetCause as ResetCause
+from crkafka_core.model.region_rows import Row as Row
 
 
 class CheckpointStatus(StrEnum):
@@ -395,25 +256,6 @@ class PauseMark(Row):
 
 
 @dataclass(frozen=True, slots=True)
-class Lease(Row):
-    """A lease on a right of the region. kind: driver, retire, reader, writer:<table>; `number` fences (SPEC A6, K6, T1)."""
-
-    KEY: ClassVar[tuple[str, ...]] = ("region", "kind", "slot")
-    region: str
-    kind: str
-    slot: str
-    """Empty where only one can be held; the reader's own token where many can."""
-    holder: str
-    token: str
-    number: int
-    until: float
-    """Database time."""
-    length: float = 0.0
-    """Seconds for which it was taken or last renewed; 0 is *not known* (written by an older version)."""
-    data_json: str = "{}"
-
-
-@dataclass(frozen=True, slots=True)
 class Table(Row):
     """A declared table: holds back retirement and follows resets (SPEC T1, X4)."""
 
@@ -467,115 +309,6 @@ class TableCommit(Row):
     """When it was permitted; 0 for those of a table that was undeclared, and of which only the numbers count."""
     counts_json: str = ""
     """Checkpoint → its rows, of a table that has not got each record, where its writer has counted them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Goal(Row):
-    """Ends of a bounded run, stored once (SPEC V3)."""
-
-    KEY: ClassVar[tuple[str, ...]] = ("region", "token")
-    region: str
-    token: str
-    ends_json: str
-    reached_json: str = "{}"
-    """Per member, what it has reached under its current stamp."""
-    at: float = 0.0
-
-
-class ResetCause(StrEnum):
-    """Why an epoch was raised (SPEC X3). What follows from each is a table: `protocol/reset_policy.py`."""
-
-    PERSON = "person"
-    """Somebody asked for it."""
-    START = "start"
-    """Somebody started the region."""
-    STOP = "stop"
-    """The region came to a stop or became idle."""
-    RESTORED = "restored"
-    """Somebody went on after the control plane went back in time (SPEC G10)."""
-    JOIN = "join"
-    """A member joined or left the group, and Kafka shared its partitions anew."""
-    REBALANCE = "rebalance"
-    """Kafka took partitions away, and SQL knows of no member that joined, left or was lost."""
-    THROWN_OUT = "thrown out"
-    """Kafka took a member's partitions as lost: it had not polled, or not been heard, for too long."""
-    THROWN_OUT_TOGETHER = "thrown out together"
-    """Kafka took the partitions of several members as lost at once: it was away for them, and it was none of them."""
-    LOST = "lost"
-    """A member's process died, hung, or was started again."""
-    LEFT = "left"
-    """A member left while a cut waited for it."""
-    FAILURE = "failure"
-    """A member failed at its own work."""
-    MISMATCH = "mismatch"
-    """A contribution or a merge did not match what the cut had fixed."""
-    UNAVAILABLE = "unavailable"
-    """Kafka, the database or the storage failed."""
-    OFFSET_GONE = "offset gone"
-    """Kafka no longer holds an offset: the next start decides what that means (SPEC S4)."""
-    LATE = "late"
-    """A cut was not done by its deadline."""
-    STUCK = "stuck"
-    """A reset took too long although the group was settled and nothing was away (SPEC X7)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reset(Row):
-    """One epoch: why it began, and by whose doing (SPEC X3, X6, X8). Budgets and tokens are read from here."""
-
-    KEY: ClassVar[tuple[str, ...]] = ("region", "epoch")
-    region: str
-    epoch: int
-    """The epoch that it began."""
-    at: float
-    cause: ResetCause
-    text: str = ""
-    """The cause in words."""
-    member: str = ""
-    """Who caused it, if it was a member; empty when nobody is known."""
-    by: str = ""
-    """Who asked for it or reported it."""
-    token: str = ""
-    """Of the caller who asked, so that a repeated call finds its own reset (SPEC A1)."""
-    target: int = 0
-    """The head that members go back to."""
-    aborted: int = 0
-    """The cut that it aborted, or 0."""
-    filling: int = 0
-    """The last number that was handed out before it: those up to here are of earlier epochs (SPEC C8, G10)."""
-    opened: int = 0
-    """The last number whose cut was opened before it."""
-    ran: float = 0.0
-    """Seconds for which the region had been running since it last resumed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Alarm(Row):
-    """What somebody should look at, raised once: in an epoch, or since the last completed cut; older ones are over (SPEC G8, X6, X8)."""
-
-    KEY: ClassVar[tuple[str, ...]] = ("region", "kind")
-    region: str
-    kind: str
-    epoch: int
-    at: float
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Event(Row):
-    """The event log: who, what, why, for people (SPEC X8, R6). Nothing is decided from it; old events may be deleted."""
-
-    KEY: ClassVar[tuple[str, ...]] = ("region", "seq")
-    region: str
-    seq: int
-    at: float
-    kind: str
-    epoch: int
-    checkpoint: int = 0
-    member: str = ""
-    by: str = ""
-    text: str = ""
-    data_json: str = "{}"
 
 
 ROWS: tuple[type[Row], ...] = (

@@ -1,4 +1,4 @@
-"""What drives a region: open, cut, reset, start, stop, retire, watch; written against the control plane, for any driver."""
+"""Operations on a region (open, cut, reset, start, stop, retire, watch) through its control plane, for any driver."""
 
 from crkafka_core.region.region import Region
 

@@ -1,4 +1,4 @@
-"""Whether Kafka answers; and still holds what a reset would go back to, looked at before anything is destroyed (SPEC X4, S4)."""
+"""Checks that Kafka answers, and still has the records that a reset goes back to, before anything is destroyed (SPEC X4, S4)."""
 
 from __future__ import annotations
 
@@ -27,49 +27,49 @@ def _asking(config: RegionConfig) -> closing[KafkaAdmin]:
     return closing(KafkaAdmin(config.resolved_kafka(), timeout=4.0))
 
 
-def kafka_away(config: RegionConfig, told: set[str]) -> str:
-    """That Kafka does not answer, unless that was told: the host says it once, and members would each for themselves."""
+def kafka_away(config: RegionConfig, reported: set[str]) -> str:
+    """Why Kafka does not answer; empty if it does, or if `reported` has it: a host reports it once for all its members."""
     try:
         with _asking(config) as admin:
             admin.cluster_id()
     except ServiceUnavailable as error:
-        said = redact(str(error))
-        if said in told:
+        reason = redact(str(error))
+        if reason in reported:
             return ""
-        told.add(said)
-        return said
+        reported.add(reason)
+        return reason
     except CrkafkaError:
-        return ""  # a member says what Kafka has against it
-    told.clear()
+        return ""  # a refusal, which a member reports
+    reported.clear()
     return ""
 
 
 def check_topics(admin: KafkaAdmin, config: RegionConfig) -> dict[str, TopicInfo]:
-    """The topics that the configuration names, or its pattern finds; one that is named and not there is refused."""
+    """The topics that the configuration names or its pattern matches; refused if a named one does not exist."""
     named = config.topics or ()
-    there = admin.topics(named, pattern=config.pattern)
-    missing = sorted(set(named) - set(there))
+    existing = admin.topics(named, pattern=config.pattern)
+    missing = sorted(set(named) - set(existing))
     if missing:
         near = nearest(missing[0], admin.topics(pattern="^.*"))
         raise ConfigError(f"Kafka has no topic {', '.join(missing)}.{near}", hint="Create it, or mend topics.")
-    return there
+    return existing
 
 
 def lacks_topics(config: RegionConfig) -> str:
-    """Which topics of the configuration are not there, in words; members wait for them."""
+    """The configuration's missing topics, in words; members wait for them."""
     try:
         with _asking(config) as admin:
             check_topics(admin, config)
     except ConfigError as error:
         return str(error)
     except CrkafkaError:
-        return ""  # told by `kafka_away`, or by a member
+        return ""  # reported by `kafka_away`, or by a member
     return ""
 
 
 @dataclass(frozen=True)
 class Holds:
-    """What Kafka has now."""
+    """Kafka's present topics and offsets."""
 
     topics: Mapping[str, TopicInfo]
     ends: Mapping[TP, tuple[int, int]]
@@ -78,11 +78,11 @@ class Holds:
     @classmethod
     def of(cls, admin: Admin, known: Mapping[TP, Initial]) -> Holds:
         topics = admin.topics({tp.topic for tp in known})
-        there = [tp for tp in known if tp.topic in topics and tp.partition in topics[tp.topic].partitions]
-        return cls(topics, admin.watermarks(there, "read_uncommitted"))
+        existing = [tp for tp in known if tp.topic in topics and tp.partition in topics[tp.topic].partitions]
+        return cls(topics, admin.watermarks(existing, "read_uncommitted"))
 
     def unusable(self, known: Mapping[TP, Initial]) -> Iterator[str]:
-        """Topics that no checkpoint can be restored of: deleted, or made anew under their old name."""
+        """Topics that no checkpoint can restore: deleted, or made again under their old name."""
         for topic, topic_id in sorted({(i.topic, i.topic_id) for i in known.values()}):
             now = self.topics.get(topic)
             if now is None:
@@ -91,7 +91,7 @@ class Holds:
                 yield starts.made_anew(topic, topic_id, now.id)
 
     def missing(self, wanted: Mapping[TP, int], cut: Mapping[TP, int]) -> Iterator[str]:
-        """Partitions that could not start where they should; `cut` is where logs were cut below that."""
+        """Partitions that cannot start at their offset; `cut` has the ends of logs that were cut below it."""
         for tp, offset in sorted(wanted.items()):
             if tp not in self.ends:
                 yield f"{tp} is gone"
@@ -104,12 +104,12 @@ class Holds:
 
 
 def _targets(reader: Reader, known: Mapping[TP, Initial], target: int) -> dict[TP, int]:
-    """Where each known partition would be sought."""
+    """The start of each known partition after a reset to `target`."""
     return starts.leaves_off(known, starts.merged(reader, target) if target else {})
 
 
 def _cut_below(plane: ControlPlane, admin: Admin, target: int, wanted: Mapping[TP, int], holds: Holds) -> dict[TP, int]:
-    """Where logs were cut below the target, as leader epochs tell: the ends do not, once they have grown again (SPEC S4)."""
+    """Ends of logs that were cut below the target, by leader epochs; end offsets do not show it once logs have grown again (SPEC S4)."""
     rows = plane.read(lambda reader, _: starts.merged(reader, target)) if target else {}
     asked = {
         tp: (o.to_offset, o.leader_epoch)
@@ -121,7 +121,7 @@ def _cut_below(plane: ControlPlane, admin: Admin, target: int, wanted: Mapping[T
 
 
 def check_available(plane: ControlPlane, admin: Admin, target: int, *, otherwise: str = "") -> None:
-    """Refuse a reset that could not be completed, with the nearest checkpoint that can be, or with what to do `otherwise`."""
+    """Refuse a reset that could not be completed, with the nearest possible checkpoint, or with what to do `otherwise`."""
 
     def sought(reader: Reader, _: Region) -> tuple[dict[TP, Initial], dict[TP, int]]:
         known = starts.known(reader)
@@ -146,9 +146,9 @@ def check_available(plane: ControlPlane, admin: Admin, target: int, *, otherwise
 
 
 def check_kept(plane: ControlPlane, files: Collection[str]) -> None:
-    """Refuse to go on from a head of which a table lacks segments that are gone: it would wait for them for ever (SPEC G10, T1)."""
-    there = set(files)
-    waits = plane.read(lambda reader, region: tables.first_that_waits(reader, region, there=there))
+    """Refuse to go on from a head with deleted segments that a table lacks: it would wait for them for ever (SPEC G10, T1)."""
+    existing = set(files)
+    waits = plane.read(lambda reader, region: tables.first_that_waits(reader, region, there=existing))
     if waits is not None:
         table, segment = waits
         raise Refused(
@@ -161,13 +161,13 @@ def check_kept(plane: ControlPlane, files: Collection[str]) -> None:
 
 
 def check_gone(admin: Admin, region: str, topic: str, known: Mapping[TP, Initial]) -> None:
-    """Nobody forgets a topic that is read and there, with the id that is known; where Kafka does not answer, it may be gone."""
+    """Refuse to forget a topic that is read and exists with its known id. If Kafka does not answer, it may be deleted."""
     ids = {i.topic_id for tp, i in known.items() if tp.topic == topic}
     try:
-        there = admin.topics([topic]).get(topic)
+        existing = admin.topics([topic]).get(topic)
     except ServiceUnavailable:
         return
-    if there is not None and there.id and ids == {there.id}:
+    if existing is not None and existing.id and ids == {existing.id}:
         raise Refused(
             f"Region {region} reads topic {topic}, which is there with the id that the region knows: nothing of it is to be forgotten.",
             hint="Leave it out of `topics` or `pattern`, and `crkafka init`, if it is to be read no more.",
@@ -175,7 +175,7 @@ def check_gone(admin: Admin, region: str, topic: str, known: Mapping[TP, Initial
 
 
 def check_inside(admin: Admin, tp: TP, last: int) -> None:
-    """Refuse to pass over offsets that the log has not: the region would start behind its end, which is data loss (SPEC X9, S4)."""
+    """Refuse to skip offsets past the log's end: the region would start behind it, which is data loss (SPEC X9, S4)."""
     end = admin.watermarks([tp], "read_uncommitted")[tp][1]
     if last >= end:
         raise Refused(
@@ -184,8 +184,8 @@ def check_inside(admin: Admin, tp: TP, last: int) -> None:
 
 
 def _nearest(plane: ControlPlane, admin: Admin, known: Mapping[TP, Initial], target: int, holds: Holds) -> int | None:
-    """On the head's line, counted in checkpoints; of two equally near the later, which undoes less. Leader epochs are asked of few:
-    of the nearest by the ends alone, and of the next one if its log was cut."""
+    """The nearest possible checkpoint on the head's line, of two the later. Leader epochs are compared for few checkpoints: for the
+    nearest by end offsets, and for the next if a log was cut below it."""
     cut = {target}
     while True:
         nearest = plane.read(lambda reader, region: _nearest_by_ends(reader, region, known, target, holds, cut))

@@ -1,4 +1,4 @@
-"""Consume until caught up: a bounded run to the ends seen at its start, ended by a cut (SPEC V3)."""
+"""Consumes until caught up: a bounded run to the end offsets at its start, ended by a cut (SPEC V3)."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from crkafka_core.region.region import Region
 
 @dataclass(frozen=True)
 class CaughtUp:
-    """What a bounded run did."""
+    """Result of a bounded run."""
 
     checkpoint: Checkpoint
     partitions: int
     left_out: tuple[TP, ...]
-    """Paused partitions: they are not waited for."""
+    """Paused partitions, which it did not wait for."""
 
 
 def consume(region: Region, *, token: str = "", progress: Callable[[str], None] = lambda _: None) -> CaughtUp:
-    """Let a running region consume to the ends seen now, then cut. Repeated with the same token, it goes on."""
+    """Let a running region consume to the present end offsets, then cut. A repeated call with the same token goes on."""
     token = token or uuid.uuid4().hex
     region.await_running(progress=progress)
     known, left_out = region.plane.read(_known)
@@ -44,7 +44,7 @@ def consume(region: Region, *, token: str = "", progress: Callable[[str], None] 
     try:
         cut = _cut_at_the_ends(region, token, len(stored), progress)
     except ServiceUnavailable:
-        over = False  # who tries again with this token goes on with these ends
+        over = False  # a repeated call with this token uses these ends
         raise
     finally:
         if over:
@@ -59,9 +59,9 @@ def _known(reader: Reader, row: Row) -> tuple[list[TP], tuple[TP, ...]]:
 
 
 def _cut_at_the_ends(region: Region, token: str, total: int, progress: Callable[[str], None]) -> Checkpoint:
-    """A cut of the epoch in which the ends were reached; a reset in between makes the word of members void.
+    """The cut in the epoch in which the ends were reached; a reset in between invalidates the reports of members.
 
-    On the way, where nobody drives, the cuts that members ask for: until then they submit nothing more (SPEC V2).
+    Without a driver it also opens the cuts that members ask for: until then they submit no more (SPEC V2).
     """
     attempt = 1
     while True:
@@ -82,7 +82,7 @@ def _cut_at_the_ends(region: Region, token: str, total: int, progress: Callable[
 
 
 def still_to_reach(reader: Reader, row: Row, token: str) -> frozenset[TP]:
-    """What the run waits for: not for partitions that were paused meanwhile, or moved to a member that is, nor for forgotten topics."""
+    """Partitions that the run waits for, without forgotten topics, and without those that are paused, or whose member is."""
     left = goals.missing(reader, row.epoch, token)
     if left:
         left &= starts.known(reader).keys()
@@ -91,30 +91,31 @@ def still_to_reach(reader: Reader, row: Row, token: str) -> frozenset[TP]:
 
 @dataclass(frozen=True)
 class _Due:
-    """A cut that the run has to open."""
+    """A cut for the run to open."""
 
     epoch: int
     head: int
     cause: str
     reached: bool
-    """All ends were reached: it is the last one."""
+    """Whether all ends are reached, so that it is the last one."""
 
 
 def _await_due(region: Region, token: str, total: int, progress: Callable[[str], None]) -> _Due:
-    """Until all ends were reached, or a member asks for a cut that nobody else would open."""
-    said, counted = (-1, False), region.config.trigger.operator_driven
+    """Wait until all ends are reached, or a member asks for a cut without a driver to open it."""
+    reported, counted = (-1, False), region.config.trigger.operator_driven
 
     def answer(reader: Reader, row: Row) -> _Due | None:
-        nonlocal said
+        nonlocal reported
         if row.phase in (Phase.STOPPED, Phase.IDLE):
             raise RegionStopped(
                 f"Region {row.name} is {row.phase.lower()}: {row.stop_reason or 'no members are wanted'}."
             )
         left = still_to_reach(reader, row, token)
-        nobody = hosts.missing(reader, row)
-        if (len(left), bool(nobody)) != said:
-            said = len(left), bool(nobody)
-            progress(f"{total - len(left)} of {plural(total, 'partition')} caught up{f'; {nobody}' if nobody else ''}")
+        no_host = hosts.missing(reader, row)
+        if (len(left), bool(no_host)) != reported:
+            reported = len(left), bool(no_host)
+            caught_up = f"{total - len(left)} of {plural(total, 'partition')} caught up"
+            progress(f"{caught_up}; {no_host}" if no_host else caught_up)
         if not left and row.phase is Phase.RUNNING:
             return _Due(row.epoch, row.head, "caught up", reached=True)
         asked = triggers.cause(reader, row, period=None, counted=counted)

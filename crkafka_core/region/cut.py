@@ -1,4 +1,4 @@
-"""A cut, seen from outside: wait until drained, wait until merged (SPEC D1-D4, C1-C7). Each step can be repeated by anyone."""
+"""Waits for the steps of a cut: drained, merged (SPEC D1-D4, C1-C7). Each may be repeated by any process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _row(reader: Reader, region: Region, checkpoint: int) -> Checkpoint:
 
 
 def await_drained(plane: ControlPlane, checkpoint: int, progress: Progress) -> Checkpoint:
-    """Until every expected member has contributed, or the cut is over in another way."""
+    """Wait until all expected members have contributed, or the cut has ended."""
     waits: list[str] = []
 
     def answer(reader: Reader, region: Region) -> Checkpoint | None:
@@ -49,7 +49,7 @@ def await_drained(plane: ControlPlane, checkpoint: int, progress: Progress) -> C
 
 
 def await_merged(plane: ControlPlane, checkpoint: int, progress: Progress) -> Checkpoint:
-    """Until the cut is merged."""
+    """Wait until the cut is merged; CutAborted if it is aborted."""
 
     def answer(reader: Reader, region: Region) -> Checkpoint | None:
         row = _row(reader, region, checkpoint)

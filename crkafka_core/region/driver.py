@@ -1,4 +1,4 @@
-"""The driver without Dagster: opens the cuts that are due, retires, and goes on after whatever failed (SPEC V1-V3)."""
+"""The driver without Dagster: opens due cuts, retires, and goes on after any failure (SPEC V1-V3)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from crkafka_core.region.waiting import TICK
 _log = logging.getLogger(__name__)
 RETIRE_EVERY = 60.0
 STEEPEST = 60.0
-"""Seconds between two tries when every one fails of something unknown."""
+"""Longest pause in seconds between retries after an unknown error."""
 
 
 class Driver(Loop):
@@ -36,7 +36,7 @@ class Driver(Loop):
         self._lease: DriverLease | None = None
         self._failures = 0
         self._refused = False
-        """Somebody else drives."""
+        """Another process has the lease."""
 
     def end(self) -> None:
         self._over.set()
@@ -44,7 +44,7 @@ class Driver(Loop):
             self.join()
 
     def turn(self, patience: float = TICK) -> bool:
-        """Take the lease if it is not held; then do what is due, or wait for a change. Any failure lets the lease go."""
+        """Take the lease if it is not held; else do what is due, or wait for a change. Any failure releases the lease."""
         wait = 0.0
         try:
             if self._over.is_set():
@@ -57,7 +57,7 @@ class Driver(Loop):
             else:
                 self._drive(self._lease, patience)
             self._failures = 0
-        except Exception as error:  # whatever it is: a host without its driver would go on without cuts
+        except Exception as error:  # any error: without its driver a host would run on without cuts
             self._failures += 1
             wait = self._failed(error)
             try:
@@ -68,10 +68,10 @@ class Driver(Loop):
         return not self._over.is_set() or self._lease is not None
 
     def _failed(self, error: Exception) -> float:
-        """How long to wait then: longer each time for what is none of ours, such as a right that the database refuses."""
+        """Log a failure; seconds to wait, growing for unknown errors, such as a missing right in the database."""
         if isinstance(error, CrkafkaError):
             before, self._refused = self._refused, isinstance(error, LeaseHeld)
-            if not (before and self._refused):  # once: it is no news that the other one goes on
+            if not (before and self._refused):  # once while another driver goes on
                 _log.warning("driver: no cuts by this process for now: %s", error)
             return 1.0 if isinstance(error, ServiceUnavailable) else 2.0
         wait = min(2.0**self._failures, STEEPEST)
@@ -117,7 +117,7 @@ class Driver(Loop):
 
 @contextmanager
 def driving(region: Region, *, drive: bool) -> Iterator[None]:
-    """Open the cuts that are due, and retire, while the block runs, unless somebody else does."""
+    """Run a driver during the block, if `drive`."""
     if not drive:
         yield
         return

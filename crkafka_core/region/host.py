@@ -1,4 +1,4 @@
-"""The host that a region's configuration names, found by entry point: the Spark room is above this one."""
+"""The host of a region by its configuration, opened by an entry point, since the Spark room is above this one."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ LEASE = hosts.LEASE
 
 
 class Host(Protocol):
-    """Starts members, watches them, starts them anew."""
+    """Starts members, watches them, and restarts them."""
 
     def begin(self) -> None: ...
 
     def join(self, timeout: float | None = None) -> bool:
-        """Until the region is idle and all members have ended; whether that came to pass."""
+        """Wait until the region is idle and all members have ended; False after the timeout."""
 
     def end(self) -> None: ...
 
     def given_up(self) -> str:
-        """Why no member will be started any more; empty while there is hope."""
+        """Why no member will be started any more; empty if some may."""
 
 
 @runtime_checkable
 class Warmed(Protocol):
-    """A host with a Spark session, by which it feeds tables as well."""
+    """A host with a Spark session, which also feeds tables."""
 
     def feeder(self, tell: Tell, news: Tell) -> Ending: ...
 
 
 def warm(host: Host) -> Warm | None:
-    """How the host feeds tables that Spark writes; None: it has no session."""
+    """The host's feeder of tables that Spark writes; None without a session."""
     return host.feeder if isinstance(host, Warmed) else None
 
 
@@ -57,7 +57,7 @@ Opener = Callable[["Region", Path | None], Host]
 
 
 def open_host(region: Region, logs: Path | None = None) -> Host:
-    """Spark or local processes, as `host:` says; nothing is started yet."""
+    """The host for the configuration's `host:`, Spark or local processes; starts nothing."""
     kind = "processes" if region.config.host.spark is None else "spark"
     opener: Opener = next(iter(entry_points(group=GROUP, name=kind))).load()
     return opener(region, logs)
@@ -65,14 +65,14 @@ def open_host(region: Region, logs: Path | None = None) -> Host:
 
 @contextmanager
 def only_host(region: Region, *, say: Callable[[str], None] = lambda _: None) -> Iterator[DriverLease]:
-    """The right to run the members, for as long as the block lasts; refused, with the holder's name, while another host lives.
+    """The right to run the members during the block; refused, with the holder's name, while another host lives.
 
-    A host that was killed leaves its right behind: on this machine its process tells, elsewhere that nobody renews it. What this
-    configuration says counts from then on, and not before: who is refused changes nothing.
+    The right of a killed host is freed by its dead process on this machine, or once it is no longer renewed. This configuration is
+    applied only after the right is taken: a refused host changes nothing.
     """
     plane, runtime = region.plane, region.runtime
     if _held(plane) is not None:
-        free(region, LEASE)  # of several that see it dead, one takes the right after that
+        free(region, LEASE)  # of several processes that free it, one takes the right then
     if (held := _held(plane)) is not None:
         say(f"{held.holder} hosts the members; whether it still lives is seen within {held.length / 3:.0f} s")
         _until_free(plane, runtime, held)
@@ -83,9 +83,9 @@ def only_host(region: Region, *, say: Callable[[str], None] = lambda _: None) ->
 
 
 def check_still_ours(host: Host, right: DriverLease, *, more: str) -> None:
-    """Another host has taken over, or no member will start: then this one ends, and the region is not its to stop.
+    """Raise if another host has taken over, or no member will start: this host ends then, without stopping the region.
 
-    `more`: what tells a person more.
+    `more`: where a person finds more, for the error.
     """
     if right.lost is not None:
         raise right.lost
@@ -94,7 +94,7 @@ def check_still_ours(host: Host, right: DriverLease, *, more: str) -> None:
 
 
 def hosted(region: Region) -> bool:
-    """Whether somebody has the right to run the members."""
+    """Whether a host has the right to run the members."""
     return _held(region.plane) is not None
 
 
@@ -103,9 +103,9 @@ def _held(plane: ControlPlane) -> Lease | None:
 
 
 def _until_free(plane: ControlPlane, runtime: Runtime, seen: Lease) -> None:
-    """Until the right has ended; who renews it meanwhile lives.
+    """Wait until the right has ended; LeaseHeld if it is renewed meanwhile.
 
-    No longer than it lasts by our own clock: the database's may have stepped back.
+    At most for its length by our clock, since the database's may have stepped back.
     """
     limit = runtime.now() + seen.length + _MARGIN
     while (now := _held(plane)) is not None and (runtime.now() < limit or not seen.length):
@@ -125,9 +125,9 @@ def hosting(
     tell: Callable[[str], None] = lambda _: None,
     ready: Callable[[], None] = lambda: None,
 ) -> Iterator[Host]:
-    """Members run, and declared tables are kept fresh, until the block ends; `tell` hears what keeps a table back.
+    """Run members and keep declared tables fresh during the block; `tell` is called with what holds a table back.
 
-    `ready` is called once Spark is there, where the host has one: a region that were started before would wait for members.
+    `ready` is called once the host has its Spark session, if any: a region started earlier would wait for members.
     """
     host = open_host(region, logs)
     ready()
@@ -137,7 +137,7 @@ def hosting(
 
 @contextmanager
 def running(region: Region, host: Host, *, tell: Tell = lambda _: None, news: Tell | None = None) -> Iterator[None]:
-    """The host's members run, and declared tables are kept fresh, until the block ends; `tell` and `news` as of `feeding`."""
+    """Run the host's members and keep declared tables fresh during the block; `tell` and `news` as in `feeding`."""
     with feeding(region, tell=tell, news=news, warm=warm(host)):
         host.begin()
         try:

@@ -1,4 +1,4 @@
-"""A lease that is held for as long as a block runs: renewed by a thread, fenced by its number (SPEC A6)."""
+"""A lease held during a block: renewed by a thread, fenced by its number (SPEC A6)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class DriverLease:
         self._length = plane.read(lambda _, region: limits.of(region).driver_lease)
         self._over = threading.Event()
         self.lost: CrkafkaError | None = None
-        """That somebody else has taken over, once a renewal has found it."""
+        """The error, once a renewal has found that another process took over."""
         self._kept = False
         self.lease: Lease | None = None
 
@@ -60,18 +60,18 @@ class DriverLease:
             self.let_go()
 
     def let_go(self) -> None:
-        """At once, whatever the block still does: its end may take long, or never come."""
+        """Release the lease at once, while the block may still run."""
         self._over.set()
         lease = self.lease
         if lease is not None and self.lost is None:
             self._plane.do(lambda tx: leases.release(tx, lease))
 
     def keep(self) -> None:
-        """Leave it to the next step of the same token when this block ends well; if none comes, it ends by itself."""
+        """Do not release the lease at a successful end of the block: the next step with the same token continues it, or it expires."""
         self._kept = True
 
     def check(self) -> None:
-        """Raise `LeaseLost` when somebody else has taken over."""
+        """Raise `LeaseLost` if another process has taken over."""
         if self.lost is not None:
             raise self.lost
         lease = self.lease
@@ -79,7 +79,7 @@ class DriverLease:
         self._plane.read(lambda reader, _: leases.check(reader, lease))
 
     def _renew(self) -> bool:
-        """Wait a third of its length, then renew once; whether there is more to renew."""
+        """Wait a third of the length, then renew once; False once there is nothing to renew."""
         if self._runtime.wait(self._over, self._length / 3):
             return False
         lease = self.lease
@@ -95,9 +95,9 @@ class DriverLease:
 
 
 def free(region: Handle, kind: str) -> bool:
-    """Let go of what a process of this machine held that is dead, instead of waiting for its lease to end; whether there was one.
+    """Release leases of dead processes of this machine before they expire; False if there are none.
 
-    Were it alive after all, its number is behind then, and both SQL and the table refuse what it commits.
+    Should such a process still live, SQL and the table refuse its commits by its old number.
     """
 
     def release(tx: Tx) -> bool:
@@ -110,14 +110,14 @@ def free(region: Handle, kind: str) -> bool:
 
 
 def this_process() -> str:
-    """Data of a lease that ends with this process, by which others of this machine see that it is dead."""
+    """Data of a lease, by which other processes of this machine see whether this one has died."""
     return json.dumps({"host": machine(), "pid": os.getpid()})
 
 
 def _is_dead(lease: Lease) -> bool:
-    """Whether the holder was a process of this machine and is no more, by the lease's data, or as `holder` writes it."""
-    said = json.loads(lease.data_json)
-    if "pid" in said:
-        return is_gone(str(said.get("host")), int(said["pid"]))
+    """Whether the holder was a process of this machine that has ended, by the lease's data or its holder's name."""
+    data = json.loads(lease.data_json)
+    if "pid" in data:
+        return is_gone(str(data.get("host")), int(data["pid"]))
     host, _, pid = lease.holder.rpartition(":")
     return pid.isdigit() and is_gone(host, int(pid))

@@ -24,7 +24,7 @@ GAUGES: dict[str, tuple[str, str, float]] = {
     "queueBytes": ("queue_bytes", "Bytes in the message queue.", 1),
     "lag": ("lag_records", "Offsets between what is submitted and the high watermarks of the held partitions.", 1),
 }
-"""What a member reports → the metric, what it is, and its factor to seconds, bytes or records."""
+"""Key of a member's report → name and text of the metric, and the factor to seconds, bytes or records."""
 COUNTERS = {
     "nPartitionRebalances": ("partition_rebalances", "Rebalances that the process has seen."),
     "submitted": ("tuples_submitted", "Tuples that the process has submitted."),
@@ -33,7 +33,7 @@ COUNTERS = {
 
 
 _TIMINGS: WeakKeyDictionary[Region, Timings] = WeakKeyDictionary()
-"""Of each region that this process has been asked about."""
+"""Timings of each region of this process."""
 
 
 class _Collector:
@@ -70,19 +70,15 @@ class _Collector:
                 "1 when the last stop came about without the promised last cut.",
                 bool(s.last_cut_missed),
             ),
-            (
-                "alarmed",
-                "1 when somebody should look: stopped, no merge for three periods, not settled.",
-                bool(s.alarm),
-            ),
+            ("alarmed", "1 for an alarm: stopped, no merge for three periods, not settled.", bool(s.alarm)),
             ("no_merge", "1 when no checkpoint was merged for three periods of the trigger.", bool(s.no_merge)),
             (
                 "members_wanted",
-                "Members that are wanted; none of an idle region.",
+                "Wanted number of members; 0 for an idle region.",
                 0 if r.phase is Phase.IDLE else r.members_wanted,
             ),
             ("members_live", "Members that hold a lease.", len(s.live)),
-            ("unfenced_tables", "Declared tables that owe a fence.", len(s.unfenced)),
+            ("unfenced_tables", "Declared tables without the fence of the latest rewind.", len(s.unfenced)),
         ):
             gauge = GaugeMetricFamily(f"crkafka_region_{name}", text, labels=["region"])
             gauge.add_metric([r.name], float(value))
@@ -97,7 +93,7 @@ class _Collector:
         seconds = GaugeMetricFamily(
             "crkafka_table_behind_seconds", "How long the first of them has waited.", labels=["region", "table"]
         )
-        late = GaugeMetricFamily("crkafka_table_late", "1 when somebody should look.", labels=["region", "table"])
+        late = GaugeMetricFamily("crkafka_table_late", "1 when the table is late.", labels=["region", "table"])
         bad = GaugeMetricFamily(
             "crkafka_table_bad_records", "Records of the table that could not be decoded.", labels=["region", "table"]
         )

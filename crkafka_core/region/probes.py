@@ -1,4 +1,4 @@
-"""What a supervisor and Prometheus ask a host: `/metrics`, `/livez`, `/readyz`, over HTTP, from SQL alone (SPEC X8)."""
+"""Endpoints of a host for supervisors and Prometheus: `/metrics`, `/livez`, `/readyz`, over HTTP, from SQL only (SPEC X8)."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _log = logging.getLogger(__name__)
 SILENT = 60.0
 """Seconds without a sign of life of the host's own loop after which it is not alive."""
 ANSWER_WITHIN = 4.0
-"""Seconds that a probe waits for the control plane. A scrape of Prometheus ends after 10 s, and its alert needs the answer that the control
-plane is away; a store by itself tries for that long, and longer where packets vanish."""
+"""Seconds that a probe waits for the control plane. A scrape of Prometheus ends after 10 s, and its alert needs the metric that the
+control plane is away; a store retries for 10 s, or longer if packets are lost."""
 
 
 class Pulse:
-    """The sign of life of a host's loop, whose turns `beat`. Until its first turn, as Spark starts, and after its last, as the last cut is
-    made, silence says nothing."""
+    """Sign of life of a host's loop, which calls `beat` in each turn. Before its first turn, while Spark starts, and after its last, during
+    the last cut, silence is no trouble."""
 
     def __init__(self) -> None:
         self._at: float | None = None
@@ -50,7 +50,7 @@ class Pulse:
 
 
 class _Question:
-    """The region's status, asked on a thread of its own, so that nobody waits longer than `ANSWER_WITHIN`; one question at a time."""
+    """Reads the region's status on a thread of its own, so that no probe waits longer than `ANSWER_WITHIN`; one read at a time."""
 
     def __init__(self, timings: Timings) -> None:
         self._timings = timings
@@ -79,7 +79,7 @@ class _Question:
 
 
 def ready(status: Status) -> str:
-    """Why no records flow into checkpoints; empty when they do."""
+    """Why records do not flow into checkpoints; empty if they do."""
     if status.region.phase not in (Phase.RUNNING, Phase.CUTTING):
         return status.alarm or status.waits_for or f"the region is {status.region.phase}"
     return status.alarm
@@ -87,7 +87,7 @@ def ready(status: Status) -> str:
 
 @contextmanager
 def serving(region: Region, address: str, pulse: Pulse) -> Iterator[str]:
-    """Answer at `HOST:PORT` while the block runs; yields the URL. Port 0: any that is free."""
+    """Answer at `HOST:PORT` during the block; yields the URL. Port 0: any free one."""
     host, port = _parts(address)
     timings = Timings(region)
     question = _Question(timings)
@@ -130,7 +130,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """What failed is told by the log, which has no secrets and may be JSON; of one who did not wait for the answer nobody is told."""
+        """Log a failed answer by our logging, which has no secrets and may be JSON. Not for a client that closed its connection."""
         if not isinstance(sys.exception(), OSError):
             _log.exception("a probe was not answered")
 
@@ -154,6 +154,6 @@ def _handler(answer: Callable[[str], tuple[int, str]]) -> type[BaseHTTPRequestHa
             self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
-            """Nobody wants a line for each scrape."""
+            """No line for each scrape."""
 
     return Handler

@@ -1,4 +1,4 @@
-"""What of a declared table can be no other once it has rows (SPEC K6)."""
+"""Refuses changes of a declared table that has rows (SPEC K6)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from crkafka_core.model.rows import Table
 
 
 def refuse_other_keys(was: str, config: RegionConfig, known: Iterable[Table]) -> None:
-    """Rows of each key and rows of each record are of different tables. `was`: the configuration that counts so far, as JSON.
+    """Refuse other keys of a table with rows. `was`: the present configuration, as JSON.
 
-    Whoever writes would refuse it, too; by then the region goes by the new configuration, and the table is late.
+    A writer would refuse them too, but only once the region has the new configuration and the table is late.
     """
     before = {table["name"]: tuple(table.get("keys", ())) for table in json.loads(was or "{}").get("tables", ())}
     filled = {table.name for table in known if table.version}

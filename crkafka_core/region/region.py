@@ -1,4 +1,4 @@
-"""A region as a driver sees it: the facade that the CLI, Dagster's ops and programs call."""
+"""The facade of a region, which the CLI, Dagster's ops and programs call."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _silent(_: str) -> None:
 
 
 class Region:
-    """Opened from a configuration; holds a connection pool and nothing else. Cheap to make, safe to use from several threads."""
+    """A region opened from its configuration. Has only a connection pool: cheap to make, safe to use from several threads."""
 
     def __init__(self, config: RegionConfig, plane: ControlPlane, runtime: Runtime = THREADS) -> None:
         self.config = config
@@ -53,7 +53,7 @@ class Region:
 
     @classmethod
     def open(cls, config: RegionConfig | Path | str, *, region: str | None = None) -> Self:
-        """Open a region from its configuration, or the file that has it; the region must have been made by `init`."""
+        """Open a region from its configuration, or its file; `init` must have made the region."""
         if not isinstance(config, RegionConfig):
             config = RegionConfig.load(config, region=region)
         return cls(config, open_plane(config))
@@ -70,7 +70,7 @@ class Region:
     # Its life
 
     def init(self, *, configure: bool = True) -> rows.Region:
-        """Make the region in the control plane, or, with `configure`, bring its configuration up to date."""
+        """Make the region in the control plane; with `configure`, also update the configuration of an existing one."""
         config = self.config
         tables = tuple(
             rows.Table(
@@ -107,9 +107,9 @@ class Region:
         self.refuse_storage_without_segments(was)
 
     def refuse_storage_without_segments(self, config_json: str) -> None:
-        """Another one than before: a table that has not got all would wait for ever for segments that lie where the old one is.
+        """Refuse another storage without the segments that a table lacks: it would wait for them for ever.
 
-        `config_json`: the configuration that counts so far.
+        `config_json`: the present configuration.
         """
         config, was = self.config, json.loads(config_json or "{}")
         if not was or (was.get("storage"), was.get("storage_options", {})) == (config.storage, config.storage_options):
@@ -127,9 +127,9 @@ class Region:
     def start(
         self, *, by: str = "", restored: Literal["", "rewind", "initial"] = "", moved: bool = False
     ) -> rows.Region:
-        """Want the region to run; also leaves STOPPED. `restored` says from where to go on after SQL went back in time (SPEC G10).
+        """Want the region to run; also leaves STOPPED. `restored`: where to go on from after SQL went back in time (SPEC G10).
 
-        `moved`: the control plane is at another place than before, and takes over its segments; else it would be refused as a copy.
+        `moved`: the control plane has another address than before, and takes over its segments; else it is refused as a copy.
         """
         storage, admin = self.storage(), self.admin()
         self._check_group(admin)
@@ -150,15 +150,15 @@ class Region:
         return row
 
     def refuse_copy(self) -> None:
-        """Raises `NotOwner` for a copy of the control plane over the storage of its original (SPEC T3).
+        """Raise `NotOwner` for a copy of the control plane with the storage of its original (SPEC T3).
 
-        Such a copy gives nothing up, and runs no members: they would join the group of the original.
+        A copy must give nothing up, and run no members, which would join the original's group.
         """
         uid = self.plane.read(lambda _, row: row.uid)
         owner.check(self.storage(), uid, self.plane.place(), region=self.config.region)
 
     def _check_group(self, admin: Admin) -> None:
-        """Refuse another region's group, or another group than before, before any member tries (SPEC G1)."""
+        """Refuse another region's group, or a changed group, before members start (SPEC G1)."""
         config = self.config
         region = self.plane.read(lambda _, row: row)
         if not region.head:
@@ -166,7 +166,7 @@ class Region:
 
             refuse_anothers_now(config, region.uid)
         if not self.plane.read(lambda reader, row: row.group_id or members.regions_of(reader, config.group_id)):
-            return  # nobody has a group yet: Kafka need not be there
+            return  # no region has a group yet: Kafka is not needed
         cluster = admin.cluster_id()
         self.plane.read(
             lambda reader, row: members.check_group(
@@ -180,18 +180,18 @@ class Region:
         )
 
     def stop(self, *, by: str = "", wait: bool = True, progress: Progress = _silent) -> rows.Region:
-        """A last cut, then members leave (SPEC G9)."""
+        """Make a last cut, then let members leave (SPEC G9)."""
         token = uuid.uuid4().hex
         region = self.plane.do(lambda tx: life.stop(tx, token=token, by=by or whoami()))
         return waiting.until_idle(self.plane, progress) if wait else region
 
     def scale(self, members: int, *, by: str = "") -> rows.Region:
-        """Want another number of members (SPEC G5)."""
+        """Change the wanted number of members (SPEC G5)."""
         self.config.host.check_slots(members)
         return self.plane.do(lambda tx: life.scale(tx, members, by=by or whoami()))
 
     def delete(self) -> int:
-        """Remove an idle region and its segments; the number of files removed (SPEC G9). What was interrupted is done by the next call."""
+        """Remove an idle region and its segments; the number of files removed (SPEC G9). The next call completes an interrupted one."""
         storage, name = self.storage(), self.config.region
         try:
             seen = look_outside(self.plane, storage, None).seen
@@ -199,7 +199,7 @@ class Region:
             restoring.refuse(region)
             owner.begin_deletion(storage, name, region.uid)
             uid = self.plane.do(life.delete)
-        except NoSuchRegion:  # its rows are gone, by an earlier call or by a try whose answer was lost
+        except NoSuchRegion:  # its rows are deleted, by an earlier call or by an attempt whose answer was lost
             uid = owner.deletion(storage, name)
             if not uid:
                 raise
@@ -222,10 +222,10 @@ class Region:
         if_new: bool = False,
         progress: Progress = _silent,
     ) -> Checkpoint:
-        """Drain, checkpoint, merge; returns the merged checkpoint. The same token finds its own cut again.
+        """Drain, checkpoint, merge; returns the merged checkpoint. A repeated call with the same token returns the same cut.
 
-        It holds what members have submitted by then, not what Kafka has: for that there is `consume`. With `if_new` nothing new
-        makes no checkpoint: the status of what is returned is EMPTY then, and the head stays.
+        It has the records that members have submitted by then, not all that Kafka has; for these there is `consume`. With `if_new` and
+        no new records the returned checkpoint has the status EMPTY, and the head stays.
         """
         opened = self.open_cut(token=token or uuid.uuid4().hex, cause=cause, lease=lease, if_new=if_new)
         progress(f"cut {opened.id} opened: {plural(opened.members, 'member')}")
@@ -233,15 +233,15 @@ class Region:
         return self.await_merged(opened.id, progress=progress)
 
     def open_cut(self, *, token: str, cause: str, lease: rows.Lease | None = None, if_new: bool = False) -> Checkpoint:
-        """Open a cut; members begin to drain. A driver gives its lease, so that a late one is refused (SPEC A6)."""
+        """Open a cut; members begin to drain. A driver passes its lease, so that a late driver is refused (SPEC A6)."""
         return self.plane.do(lambda tx: cuts.open_cut(tx, token=token, cause=cause, lease=lease, if_new=if_new))
 
     def await_drained(self, checkpoint: int, *, progress: Progress = _silent) -> Checkpoint:
-        """Until all members have contributed, or the cut is over."""
+        """Wait until all members have contributed, or the cut has ended."""
         return cutting.await_drained(self.plane, checkpoint, progress)
 
     def await_merged(self, checkpoint: int, *, progress: Progress = _silent) -> Checkpoint:
-        """Until the cut is merged; an aborted one is an error with its reason."""
+        """Wait until the cut is merged; raises with the reason if it is aborted."""
         return cutting.await_merged(self.plane, checkpoint, progress)
 
     def reset(
@@ -255,10 +255,10 @@ class Region:
         give_up: Collection[str] = (),
         progress: Progress = _silent,
     ) -> int:
-        """Reset to the head, to an older merged checkpoint, or to initial state; the new epoch (SPEC X3, X4).
+        """Reset to the head, to an older merged checkpoint, or to the initial state; the new epoch (SPEC X3, X4).
 
-        `give_up` names forgotten topics whose rows may leave the tables with it, though nobody reads them again.
-        An unknown outcome is asked again with the same token, so that one call is one reset.
+        `give_up` names forgotten topics whose rows may leave the tables, although they are not read again. After an unknown outcome,
+        repeat the call with the same token: that makes no second reset.
         """
         self.plane.read(lambda _, region: restoring.refuse(region))
         token = token or uuid.uuid4().hex
@@ -277,11 +277,11 @@ class Region:
     def await_running(
         self, epoch: int = 0, *, timeout: float | None = None, progress: Progress = _silent
     ) -> rows.Region:
-        """Until the region runs in this epoch or a later one; a stopped region is an error with its reason."""
+        """Wait until the region runs in this epoch or a later one; raises with the reason if it is stopped."""
         return waiting.until_running(self.plane, epoch, progress, timeout=timeout)
 
     def retire(self, *, progress: Progress = _silent) -> retiring.Retired:
-        """Retire what is older than `retain` and held by nobody, and collect orphans (SPEC T1-T3)."""
+        """Retire checkpoints beyond `retain` that no table or reader needs, and collect orphans (SPEC T1-T3)."""
         from crkafka_core.lake import erase
 
         erase.note_again(self)  # what was erased before a rewind is known by segments, which may leave now
@@ -297,16 +297,16 @@ class Region:
             )
 
     def forget(self, topic: str, *, by: str = "") -> int:
-        """A deleted or unsubscribed topic is carried forward from now on (SPEC S4)."""
+        """Carry a deleted or unsubscribed topic forward from now on (SPEC S4)."""
         self.refuse_copy()
         if subscription.reads(subscription.dump(self.config.topics, self.config.pattern), topic):
             check_gone(self.admin(), self.config.region, topic, self.plane.read(lambda reader, _: starts.known(reader)))
         return self.plane.do(lambda tx: starts.forget(tx, topic, by=by or whoami()))
 
     def skip(self, tp: TP, first: int, last: int, *, by: str = "", token: str = "") -> int:
-        """Pass over offsets that no client can read, as a recorded gap; where the partition goes on (SPEC X9).
+        """Skip unreadable offsets as a recorded gap; the offset at which the partition goes on (SPEC X9).
 
-        An unknown outcome is asked again with the same token.
+        After an unknown outcome, repeat the call with the same token.
         """
         self.refuse_copy()
         token = token or uuid.uuid4().hex
@@ -315,11 +315,11 @@ class Region:
         return self.plane.do(lambda tx: skips.skip(tx, tp, first, last, by=by or whoami(), token=token))
 
     def assign(self, partitions: Iterable[TP]) -> NoReturn:
-        """Refused: the partitions of a group are assigned by Kafka, among all members (SPEC G2)."""
+        """Always refused: Kafka assigns the partitions of a group to its members (SPEC G2)."""
         raise self._by_hand("assigned", partitions)
 
     def unassign(self, partitions: Iterable[TP]) -> NoReturn:
-        """Refused, as `assign` is; what should not flow for a while is paused (SPEC G2, P2)."""
+        """Always refused, like `assign`; use `pause` (SPEC G2, P2)."""
         raise self._by_hand("unassigned", partitions)
 
     def _by_hand(self, what: str, partitions: Iterable[TP]) -> ManualAssignment:
@@ -330,25 +330,25 @@ class Region:
         )
 
     def pause(self, kind: str, what: str, *, member: str = "", by: str = "") -> None:
-        """Set a pause mark: kind is partition, topic, pattern or member; with `member` it counts for that one alone (SPEC P1, P2)."""
+        """Set a pause mark: kind is partition, topic, pattern or member; with `member` it applies to that member only (SPEC P1, P2)."""
         self.plane.do(lambda tx: pauses.pause(tx, kind, what, member=member, by=by or whoami()))
 
     def resume(self, kind: str, what: str, *, member: str = "", by: str = "") -> bool:
-        """Take a pause mark away; whether it was there."""
+        """Remove a pause mark; False if there was none."""
         return self.plane.do(lambda tx: pauses.resume(tx, kind, what, member=member, by=by or whoami()))
 
     # Looking
 
     def status(self) -> Status:
-        """The region, its members and what it waits for."""
+        """State of the region and its members, and what it waits for."""
         return self.plane.read(lambda reader, row: status_of(reader, row, self.config.trigger))
 
     def checkpoints(self, *, limit: int | None = None) -> list[Checkpoint]:
-        """Merged checkpoints that are live, retired ones included; the newest first."""
+        """Live checkpoints, retired ones included, newest first."""
         return self.plane.read(lambda reader, _: checkpoints.newest(reader, limit, checkpoints.LIVE))
 
     def driver(self, *, holder: str = "", data: str = "{}") -> DriverLease:
-        """The right to drive cuts; a second driver is refused, with the holder named (SPEC A6)."""
+        """The lease for driving cuts; a second driver is refused with the holder's name (SPEC A6)."""
         return DriverLease(self.plane, leases.DRIVER, holder or whoami(), data=data, runtime=self.runtime)
 
     # Connections
@@ -363,9 +363,9 @@ class Region:
 
     @contextmanager
     def hosted(self, *, progress: Progress = _silent, settle: bool = True) -> Iterator[Self]:
-        """Members run, on the host that the configuration names, until the block ends; then the region is stopped.
+        """Run members on the configured host during the block, then stop the region.
 
-        Where Kafka does not answer that is an error: members would wait for it without end.
+        Raises if Kafka does not answer: members would wait for it without end.
         """
         from crkafka_core.region.host import hosting, only_host
 
@@ -385,6 +385,6 @@ class Region:
 
 
 def _trust_and_start(tx: Tx, seen: restoring.Seen, *, by: str) -> rows.Region | WentBack:
-    """In one transaction: else somebody may notice between the two that SQL went back, and the region would run all the same (SPEC G10)."""
+    """Trust and start in one transaction: between two, another process may note that SQL went back, which forbids the start (SPEC G10)."""
     trusted = restoring.trust(tx, seen, by=by)
     return trusted if isinstance(trusted, WentBack) else life.start(tx, by=by)

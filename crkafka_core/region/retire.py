@@ -1,8 +1,8 @@
-"""Retirement, driven: rows first, then files; orphans of older epochs are collected again each time (SPEC T3)."""
+"""Retires checkpoints: rows first, then files; and collects orphans in storage each time (SPEC T3)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from crkafka_core.control import Tx
@@ -10,11 +10,11 @@ from crkafka_core.loop import THREADS, Runtime
 from crkafka_core.member.outside_sql import Commits, look_outside
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Lease, Region
+from crkafka_core.model.segment_name import SegmentName
 from crkafka_core.plane import cleanup, leases, restored
 from crkafka_core.plane import retire as rules
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.region.lease import DriverLease
-from crkafka_core.region.orphans import collect_orphans
 from crkafka_core.segments import owner
 from crkafka_core.segments.storage import Storage
 
@@ -24,7 +24,7 @@ CHUNK = 50
 
 @dataclass(frozen=True)
 class Retired:
-    """What was done, and what was held back."""
+    """Result of a retirement, and what was held back."""
 
     checkpoints: tuple[int, ...]
     segments: int
@@ -42,10 +42,10 @@ def retire(
     progress: Callable[[str], None],
     runtime: Runtime = THREADS,
 ) -> Retired:
-    """Retire what may be; interrupted anywhere, the next call goes on (SPEC T3).
+    """Retire the checkpoints that may be; the next call completes an interrupted one (SPEC T3).
 
-    Nothing is deleted before a look back: a control plane that was restored from a backup, or copied, would take for orphans, and for
-    old, what its newer self or its original still names (SPEC G10).
+    First it checks whether the control plane went back: one that was restored from a backup, or copied, would delete files of its newer
+    state or its original as orphans (SPEC G10).
     """
     with DriverLease(plane, "retire", holder, runtime=runtime) as lease:
         plane.read(lambda _, region: restored.refuse(region))
@@ -66,15 +66,40 @@ def retire(
 
 
 def _retire(tx: Tx, lease: Lease | None, looked: Region, checkpoints: list[int]) -> list[str]:
-    """In one transaction with the look at the lease: one that was taken over from while it slept retires nothing (SPEC G11)."""
+    """Retire in one transaction with a check of the lease: a process that slept past its lease retires nothing (SPEC G11)."""
     assert lease is not None
     leases.check(tx, lease)
     restored.same(tx, looked)
     return rules.retire(tx, checkpoints)
 
 
+def collect_orphans(plane: ControlPlane, storage: Storage, region: Region, files: Iterable[str]) -> int:
+    """Remove files with numbers up to the head that no contribution names (SPEC T3).
+
+    Killed members and aborted cuts leave them, or an interrupted deletion of retired checkpoints. A file with a number above the head
+    stays: it may be open, or named by a newer state of this control plane. `region` was read right after `files` were listed, and the
+    names are read after that, so that files which a cut names meanwhile are kept.
+    """
+
+    def over(path: str) -> bool:
+        name = SegmentName.parse(path)
+        return name is not None and name.epoch <= region.epoch and name.number <= region.head
+
+    storage.end_uploads(region.uid, over)
+    old = [path for path in files if over(path)]
+    if not old:
+        return 0
+
+    def named(tx: Tx) -> set[str]:
+        restored.same(tx, region)
+        return rules.named(tx)
+
+    kept = plane.do(named)
+    return sum(storage.each(storage.delete, [path for path in old if path not in kept]))
+
+
 def own(plane: ControlPlane, storage: Storage, region: Region) -> None:
-    """Leave the mark, with what has been issued by now: who opens a copy or an older state is refused by it (SPEC T3)."""
+    """Write the mark of ownership with the numbers issued so far, by which a copy or an older state is refused (SPEC T3)."""
     owner.claim(storage, region.uid, plane.place(), epoch=region.epoch, checkpoint=region.opened)
 
 

@@ -1,4 +1,4 @@
-"""Histograms of what merges and commits to tables took, counted on from one look at the region to the next (SPEC X8)."""
+"""Histograms of the durations of merges and of commits to tables, updated at each read of the region (SPEC X8)."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from crkafka_core.plane.status import Status, status_of
 from crkafka_core.region.region import Region
 
 SHORT = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-"""Upper bounds of buckets in seconds, for what takes milliseconds when all is well."""
+"""Upper bounds of buckets in seconds, for durations that are usually milliseconds."""
 LONG = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3600.0)
-"""The same for tables, some of which wait for Spark."""
+"""Upper bounds of buckets for tables, some of which wait for Spark."""
 
 
 class Histogram:
-    """How many waits there were, by bucket, and how long they were together."""
+    """Number of durations by bucket, and their sum."""
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self._bounds, self._counts, self._total = bounds, [0] * (len(bounds) + 1), 0.0
@@ -36,7 +36,7 @@ class Histogram:
 
 
 class Timings:
-    """Of one region, as this process has seen it: they begin at zero with the process, as counters of Prometheus do."""
+    """Histograms of one region, which begin at zero with the process, like Prometheus counters."""
 
     def __init__(self, region: Region) -> None:
         self._region = region
@@ -46,7 +46,7 @@ class Timings:
         self._turn = threading.Lock()
 
     def status(self) -> Status:
-        """The region now; what has landed since the last look is counted."""
+        """The region's status; counts what has landed since the last call."""
         with self._turn:
             return self._look()
 

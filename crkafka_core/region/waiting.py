@@ -1,4 +1,4 @@
-"""Waiting for a region to reach a state, while doing what anyone may do who finds it due (SPEC G7)."""
+"""Waits for a region to reach a state, and meanwhile advances it, as any process may (SPEC G7)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TICK = 0.25
 def until(
     plane: ControlPlane, answer: Callable[[Reader, Region], T | None], *, timeout: float | None = None
 ) -> T | None:
-    """Ask after every change of the region until there is an answer; None when the time is over."""
+    """Evaluate `answer` after each change of the region until it is not None; None after the timeout."""
     end = None if timeout is None else time.monotonic() + timeout
     while True:
         answered, region, due = plane.read(lambda reader, row: (answer(reader, row), row, advance.due(reader, row)))
@@ -37,29 +37,29 @@ def until(
 def until_running(
     plane: ControlPlane, epoch: int, progress: Callable[[str], None], *, timeout: float | None = None
 ) -> Region:
-    """RUNNING or CUTTING in `epoch` or a later one."""
-    said = ""
+    """Wait until the region is RUNNING or CUTTING in `epoch` or a later one."""
+    reported = ""
 
     def answer(reader: Reader, region: Region) -> Region | None:
-        nonlocal said
+        nonlocal reported
         _refuse_stopped(region)
         if region.phase is Phase.IDLE and region.wanted is Wanted.STOP:
             raise NotRunning(
-                f"Region {region.name} is idle: nobody wants it to run, so that there is nothing to wait for.",
+                f"Region {region.name} is idle and not wanted to run: there is nothing to wait for.",
                 hint="`crkafka start` or `crkafka host` starts it.",
             )
         if region.phase in (Phase.RUNNING, Phase.CUTTING) and region.epoch >= epoch:
             return region
         words = f"{region.phase.lower()}: {waits_for(reader, region) or 'about to resume'}"
-        if words != said:
-            said = words
+        if words != reported:
+            reported = words
             progress(words)
         return None
 
     running = until(plane, answer, timeout=timeout)
     if running is None:
         raise NotSettled(
-            f"Region {plane.region} did not run within {timeout:.0f} s: {said}.", hint="`crkafka show` tells more."
+            f"Region {plane.region} did not run within {timeout:.0f} s: {reported}.", hint="See `crkafka show`."
         )
     return running
 
@@ -72,12 +72,11 @@ def _refuse_stopped(region: Region) -> None:
 
 
 def until_idle(plane: ControlPlane, progress: Callable[[str], None]) -> Region:
-    """IDLE: the last cut is done or given up, and members leave. An error when somebody wants the region to run again."""
-
-    said = ""
+    """Wait until the region is IDLE: the last cut is done or given up, and members leave. Refused if it is started again."""
+    reported = ""
 
     def answer(reader: Reader, region: Region) -> Region | None:
-        nonlocal said
+        nonlocal reported
         if region.phase is Phase.IDLE:
             return region
         _refuse_stopped(region)
@@ -88,8 +87,8 @@ def until_idle(plane: ControlPlane, progress: Callable[[str], None]) -> Region:
             )
         waits = "" if region.phase is Phase.CUTTING else waits_for(reader, region)
         words = f"{region.phase.lower()}: the last cut {f'waits: {waits}' if waits else 'is on its way'}"
-        if words != said:
-            said = words
+        if words != reported:
+            reported = words
             progress(words)
         return None
 

@@ -155,7 +155,8 @@ class Batch:
             if least is None or least <= run.first:
                 runs.append(run)
             elif least < run.next:
-                runs.append(self._cut(run, run.start + self._rows_below(run, least), run.stop))
+                below = int(np.searchsorted(self._offset_column[run.start : run.stop], least))
+                runs.append(self._cut(run, run.start + below, run.stop))
         return replace(self, runs=tuple(runs)) if len(runs) < len(self.runs) or runs != list(self.runs) else self
 
     def head(self, rows: int) -> tuple[Batch, Batch]:
@@ -181,9 +182,6 @@ class Batch:
         end = run.next if stop == run.stop else int(at[stop - 1]) + 1
         continued = None if run.since is None else since
         return replace(run, start=start, stop=stop, first=int(at[start]), next=end, since=continued)
-
-    def _rows_below(self, run: Run, offset: int) -> int:
-        return int(np.searchsorted(self._offset_column[run.start : run.stop], offset))
 
     @cached_property
     def _offset_column(self) -> np.ndarray:

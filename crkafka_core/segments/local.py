@@ -207,8 +207,8 @@ class _LocalOutput(Output):
 
     def _count(self, written: int) -> int:
         before, self._written = self._written, self._written + written
-        if before // _FLUSH_EVERY != self._written // _FLUSH_EVERY:
-            _start_flush(self._descriptor)
+        if _sync_file_range is not None and before // _FLUSH_EVERY != self._written // _FLUSH_EVERY:
+            _sync_file_range(self._descriptor, ctypes.c_int64(0), ctypes.c_int64(0), _SYNC_FILE_RANGE_WRITE)
         return written
 
     def _end(self) -> None:
@@ -251,11 +251,6 @@ _AT_ONCE = 1 << 20
 _FLUSH_EVERY = 8 << 20
 """Bytes after which the kernel is asked to start writing to disk, so that `close` waits for little."""
 _SYNC_FILE_RANGE_WRITE = 2
-
-
-def _start_flush(descriptor: int) -> None:
-    if _sync_file_range is not None:
-        _sync_file_range(descriptor, ctypes.c_int64(0), ctypes.c_int64(0), _SYNC_FILE_RANGE_WRITE)
 
 
 def _find_sync_file_range() -> ctypes._NamedFuncPointer | None:

@@ -51,7 +51,7 @@ BAD: list[tuple[str, dict[str, Any], str, str]] = [
         "a timestamp past all",
         {"start": {"position": "timestamp", "timestamp": 10**20}},
         "start.timestamp",
-        "later than Kafka can say",
+        "beyond the range of Kafka's timestamps",
     ),
     (
         "an endless session",
@@ -169,7 +169,7 @@ BAD: list[tuple[str, dict[str, Any], str, str]] = [
     ("empty topics", {"topics": []}, "topics", "must name a topic"),
     ("topics and pattern", {"pattern": "^a"}, "", "choose one"),
     ("topics no list", {"topics": "orders"}, "topics", "must be a list"),
-    ("topic twice", {"topics": ["a", "a"]}, "topics", "'a' is there twice"),
+    ("topic twice", {"topics": ["a", "a"]}, "topics", "'a' is listed twice"),
     ("no topic name", {"topics": ["a b"]}, "topics", "not a topic name"),
     ("bad regex", {"topics": None, "pattern": "^(a"}, "pattern", "not a regular expression"),
     (

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from crkafka_core.config.patterns import not_posix
+from crkafka_core.config.topics import not_posix
 
 NAMES = [
     "shop",

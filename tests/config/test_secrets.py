@@ -229,7 +229,7 @@ def test_a_password_in_a_url_is_quoted_so_that_its_characters_stay_its_own() -> 
 
 @pytest.mark.parametrize("env", [{"H": "u:geheim-1@db"}, {"H": "db/other"}, {"H": "db?password=geheim-2"}])
 def test_a_host_that_would_end_itself_is_refused_unseen(env: dict[str, str]) -> None:
-    with pytest.raises(ConfigError, match=r"\$\{env:H\} stands where a URL has its host") as refused:
+    with pytest.raises(ConfigError, match=r"\$\{env:H\} is in the place of a URL's host") as refused:
         resolve("postgresql+psycopg://${env:H}/db", "control_plane", env)
     assert "geheim" not in str(refused.value)
 

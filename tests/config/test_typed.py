@@ -93,7 +93,7 @@ def test_K6_the_subject_is_that_of_the_topic(tmp_path: Path) -> None:
         ),
         ({"on_bad_record": "skip"}, "has on_bad_record, which is for typed tables"),
         ({"shape": "crkafka.typed:other"}, "is part of the typed table other, which is not declared"),
-        ({"topics": ["orders"]}, "of records as they are takes those of all topics"),
+        ({"topics": ["orders"]}, "has raw records, and takes those of all topics"),
         (
             {"typed": {"json": "order.json"}, "topics": ["refunds"]},
             "takes the topic refunds, which the region does not read",
@@ -138,7 +138,7 @@ def test_K6_columns_are_as_wide_as_their_kind_goes() -> None:
     [
         ({"x": {}}, "`x` has no type that a column can have"),
         ({"x": {"type": ["string", "integer"]}}, "`x` has the types string, integer"),
-        ({"x": {"type": "object"}}, "`x` is an object of which nothing is said"),
+        ({"x": {"type": "object"}}, "`x` is an object without a schema"),
         ({"x": {"$ref": "#"}}, "only references inside of the file"),
         ({"x": {"$ref": "#/$defs/x"}}, r"refers to #/\$defs/x, which is not there"),
         ({"x": {"oneOf": [{"type": "string"}, {"type": "integer"}]}}, "is one of several types"),

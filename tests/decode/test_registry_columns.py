@@ -227,7 +227,7 @@ def test_K6_avro_schemas_that_refer_to_others_are_made_whole(registry: FakeRegis
     ("kind", "said"),
     [
         (["string", "int"], "union of several types"),
-        ("shop.None", "type shop.None is not there"),
+        ("shop.None", "type shop.None does not exist"),
         ("shop.Order", "holds itself"),
     ],
 )

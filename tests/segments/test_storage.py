@@ -19,7 +19,7 @@ from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Region
 from crkafka_core.plane import life
 from crkafka_core.plane.transact import ControlPlane
-from crkafka_core.region.orphans import collect_orphans
+from crkafka_core.region.retire import collect_orphans
 from crkafka_core.segments.errors import StorageUnavailable, storage_error, without_secrets
 from crkafka_core.segments.storage import Storage
 from crkafka_core.segments.writer import SegmentWriter

@@ -121,7 +121,7 @@ def test_a_segment_without_rows_is_a_valid_file(storage: Storage) -> None:
 def test_a_name_is_used_once(tmp_path: object, make_batch: MakeBatch) -> None:
     storage = Storage.open(str(tmp_path))
     first = SegmentWriter(storage, PATH)
-    with pytest.raises(SegmentExists, match="there already"):
+    with pytest.raises(SegmentExists, match="exists already"):
         SegmentWriter(storage, PATH)
     first.write(make_batch(A0, 0, 5))
     assert first.close().rows == 5

@@ -90,7 +90,7 @@ def test_a_folder_too_deep_for_a_socket_is_no_hindrance(tmp_path: Path) -> None:
 def test_programs_that_only_root_may_enter_are_told_before_anything_starts() -> None:
     """PostgreSQL refuses to run as root, and its `initdb` does not find the other programs there as anybody else."""
     if os.geteuid() != 0:
-        assert dev._as_nobody() == [], "nobody else has to be asked"
+        assert dev._as_unprivileged() == [], "no other user is needed"
         return
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder) / "postgres"

@@ -1,0 +1,35 @@
+"""Names and patterns of topics.
+
+A pattern is read by Python and by librdkafka, which takes it for a POSIX extended expression (`regcomp` of the C library).
+"""
+
+from __future__ import annotations
+
+import re
+
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+NO_TOPIC = "is not a topic name: letters, digits, dot, underscore and hyphen, at most 249"
+_PARTS = re.compile(r"\\(?P<escaped>.)|(?P<set>\[\^?\]?(?:\\.|[^\]\\])*\])|\(\?..?|[+}]\?|[*+?}]\+", re.DOTALL)
+"""Also Python's lazy and possessive quantifiers: in POSIX a second quantifier repeats the first, so that `.+?` matches nothing, too."""
+_SAME = frozenset("wWsSbB")
+"""Letters with the same meaning after a backslash, outside brackets."""
+_OTHER_IN_SET = re.compile(r"\\[A-Za-z0-9\]]|\\-(?!\])|\[[:.=]")
+"""In POSIX brackets a backslash is a plain character, and so is the next one."""
+
+
+def is_topic(name: str) -> bool:
+    """Whether Kafka accepts this name of a topic."""
+    return _TOPIC.fullmatch(name) is not None and name not in (".", "..")
+
+
+def not_posix(pattern: str) -> str:
+    """The first part of a pattern with different meanings in Python and POSIX, or empty."""
+    for part in _PARTS.finditer(pattern):
+        escaped, brackets = part["escaped"], part["set"]
+        if escaped is not None:
+            same = not escaped.isalpha() or escaped in _SAME
+        else:
+            same = brackets is not None and not _OTHER_IN_SET.search(brackets[1:])
+        if not same:
+            return part[0]
+    return ""
