@@ -86,7 +86,7 @@ def _running(
 def _under_load(folder: Path, kafka: KafkaCluster, url: str, where: str) -> Iterable[Figure]:
     """Cuts while members run at full speed through a backlog that does not end."""
     resident = 0
-    with _running(folder, kafka, f"load-{where.lower()}", url) as (region, host):
+    with _running(folder, kafka, f"load-{where.lower()}", url, drain="stop") as (region, host):
         waiting.until(region.plane, lambda _, row: True if _submitted(region) > 100_000 else None, timeout=60)
         for _ in range(CUTS):
             time.sleep(0.15)

@@ -60,7 +60,9 @@ class RegionConfig(LimitKeys):
     trigger: TriggerConfig = TriggerConfig(period=60.0)
     """When checkpoints are made."""
     commit: Literal["drain", "consistent"] = "drain"
-    """When offsets are committed to Kafka: while draining (`drain`), or after the merge (`consistent`)."""
+    """When offsets are committed to Kafka: with the cut (`drain`), or after its merge (`consistent`)."""
+    drain: Literal["flow", "stop"] = "flow"
+    """Whether members go on while a cut is open, or stop until it is merged; with `trigger: {tuples: …}` they always stop."""
     data_loss: Literal["stop", "gap"] = "stop"
     """If Kafka no longer has needed records: stop the region, or record the gap and go on."""
     static_membership: StrictBool = True
@@ -172,6 +174,11 @@ class RegionConfig(LimitKeys):
         if self.start.auto_offset_reset is not None:
             return self.start.auto_offset_reset
         return kafka_section.FALLBACKS[str(self.kafka.get("auto.offset.reset", "latest")).lower()]
+
+    @property
+    def cuts_flow(self) -> bool:
+        """Whether a cut is a mark, behind which members go on (SPEC D5)."""
+        return self.drain == "flow" and not self.trigger.operator_driven
 
     def member_name(self, number: int) -> str:
         """Operator name of the member with this number."""

@@ -1,6 +1,6 @@
 """The event thread: owns the Kafka consumer and the state machine; the only one that touches either (SPEC M1).
 
-Each turn: take the events that came in, step the machine with each, carry its effects out; then poll, unless a cut is open (D1)
+Each turn: take the events that came in, step the machine with each, carry its effects out; then poll, unless it rests for a cut (D1)
 or the queue is full (M2). Which partitions flow is recomputed after every step from the machine's state and the pause marks (P3).
 """
 
@@ -88,7 +88,6 @@ class EventLoop:
         self._uid = uid
         self._name = name
         self._made_at = self._polled_at = self._runtime.now()
-        self._seen_marks: frozenset[Mark] = frozenset()
         self._subscribed = False
         self._reached: dict[str, tuple[sg.Reach, Desired]] = {}
         """Token of a bounded run → the last report of it, and the state of SQL that it was made for."""
@@ -182,7 +181,6 @@ class EventLoop:
             event = None
             for effect in effects:
                 event = self._carry_out(effect) or event
-        self._check_marks()
 
     # Polling
 
@@ -272,13 +270,6 @@ class EventLoop:
     def _marks(self) -> frozenset[Mark]:
         return self.state.desired.marks if self.state.desired is not None else frozenset()
 
-    def _check_marks(self) -> None:
-        """What is fetched already of a partition that is now paused is not handed out (SPEC P1)."""
-        marks = self._marks()
-        if marks != self._seen_marks:
-            self._seen_marks = marks
-            self._step(sg.Disturbed("pause marks changed"))
-
     def reading(self) -> dict[TP, int] | None:
         """Where the partitions stand that should give records now: submitted so far, or the end that was met.
 
@@ -331,18 +322,19 @@ class EventLoop:
                 return self._sought(stamp, offsets, leader_epochs)
             case sg.Resolve():
                 self._resolver.ask(effect)
-            case sg.Save(cut):
-                self._save(cut)
+            case sg.Save(cut, number):
+                self._save(cut, number)
                 self._reporter.do(effect)
-            case sg.Commit(cut, _):
-                self._commit_drained(cut)
+            case sg.Commit(cut, merged):
+                self._commit_cut(cut, merged=merged)
             case sg.CommitStarts(offsets, base):
-                self._commit_quietly(offsets, base)
+                self._commit_starts(offsets, base)
             case sg.ForceRebalance(why):
                 _log.warning("%s: the group is made to rebalance", why)
                 self._nudge()
-            case sg.Merged(cut, offsets_committed):
-                self._merged(cut, offsets_committed)
+            case sg.Merged(cut):
+                self.cuts += 1
+                self._submitter.merged(cut)
             case sg.Refresh():
                 self._observer.kick()
             case sg.Exit():
@@ -351,15 +343,9 @@ class EventLoop:
                 self._reporter.do(effect)
         return None
 
-    def _save(self, cut: int) -> None:
+    def _save(self, cut: int, number: int) -> None:
         self._landed = dict(self.state.cut.landed) if self.state.cut is not None else {}
-        self._submitter.save(cut)
-
-    def _merged(self, cut: int, offsets_committed: bool) -> None:
-        self.cuts += 1
-        self._submitter.merged(cut)
-        if not offsets_committed:
-            self._commit_quietly(self._submitter.nexts(), cut)
+        self._submitter.save(cut, number)
 
     def _sought(self, stamp: sg.Stamp, offsets: Mapping[TP, int], leader_epochs: Mapping[TP, int]) -> sg.Event | None:
         """One that failed for any partition is tried again, a turn later; nothing is submitted before (SPEC M5)."""
@@ -372,15 +358,17 @@ class EventLoop:
             return None
         return sg.Sought(stamp)
 
-    def _commit_drained(self, cut: int) -> None:
-        """The synchronous commit of a drain; how it ends decides what follows (SPEC D2)."""
-        part = self._submitter.offsets.part()
-        metadata = {tp: self._commit_metadata(cut, tp, since) for tp, (since, _, _) in part.items()}
+    def _commit_cut(self, cut: int, *, merged: bool) -> None:
+        """Commit what the cut has taken; the machine decides what follows from a failure (SPEC D2, D5)."""
+        taken = self._submitter.taken
+        assert taken is not None and taken.cut == cut
+        offsets = {tp: to for tp, (_, to, _) in taken.offsets.items()}
+        metadata = {
+            tp: self._commit_metadata(cut, tp, to if merged else since) for tp, (since, to, _) in taken.offsets.items()
+        }
         try:
             with self._busy():
-                self._consumer.commit(
-                    {tp: to for tp, (_, to, _) in part.items()}, metadata, dict(self._submitter.offsets.leader_epochs)
-                )
+                self._consumer.commit(offsets, metadata, taken.leader_epochs)
             outcome, why = sg.Outcome.DONE, ""
             self.troubles.commit_not_refused()
         except GroupRebalanced as error:
@@ -397,6 +385,8 @@ class EventLoop:
         except CrkafkaError as error:
             outcome, why = sg.Outcome.ABORT, str(error)
             self.troubles.commit_not_refused()
+        if why:
+            _log.warning("committing checkpoint %s to Kafka: %s", cut, why)
         self.post(sg.Committed(cut, outcome, why))
 
     @contextmanager
@@ -411,8 +401,8 @@ class EventLoop:
     def _commit_metadata(self, checkpoint: int, tp: TP, merged: int) -> str:
         return CommitMetadata(self._uid, checkpoint, merged, self._landed.get(tp)).text()
 
-    def _commit_quietly(self, offsets: Mapping[TP, int], checkpoint: int) -> None:
-        """A commit whose failure is a warning: SQL has the truth (SPEC D2, `commit: consistent`, and after a rewind)."""
+    def _commit_starts(self, offsets: Mapping[TP, int], checkpoint: int) -> None:
+        """A commit after a rewind. Its failure is a warning: SQL has the truth (SPEC D2)."""
         metadata = {tp: self._commit_metadata(checkpoint, tp, offset) for tp, offset in offsets.items()}
         try:
             with self._busy():

@@ -254,7 +254,16 @@ class MemberProcess:
         """Every thread but the event thread, which is the caller's; the consumer comes last."""
         loop, watchdog = parts.loop, parts.watchdog
         loop.post(sg.Lease(True))
-        begun = (parts.submitter, parts.reporter, parts.resolver, parts.observer, watchdog, watchdog.renewer)
+        submitter = parts.submitter
+        begun = (
+            submitter,
+            submitter.closer,
+            parts.reporter,
+            parts.resolver,
+            parts.observer,
+            watchdog,
+            watchdog.renewer,
+        )
 
         def leave_when_asked() -> bool:
             if not self.runtime.wait(stop, 60.0):
@@ -267,7 +276,7 @@ class MemberProcess:
         consumer = self._patiently(lambda: self._consumer(loop, properties), stop)
         loop.begin(
             consumer,
-            parts.submitter,
+            submitter,
             parts.reporter,
             parts.resolver,
             parts.observer,

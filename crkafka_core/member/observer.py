@@ -26,7 +26,7 @@ RESTLESS = 0.1
 QUIET = 1.0
 """How often a RUNNING one is: generations and lost members."""
 _HOLDING = frozenset({Phase.BIRTH, Phase.RUNNING, Phase.RESETTING})
-"""Phases in which an unheld partition holds up the resume or the next cut. In CUTTING no member polls."""
+"""Phases in which an unheld partition holds up the resume or the next cut. An open cut merges first."""
 _UNHELD_LOOKS = 5
 """Reads of the unheld partitions within `unheld_timeout`; each reads all known partitions."""
 

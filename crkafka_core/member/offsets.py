@@ -31,7 +31,7 @@ class Cut(CrkafkaError):
 
 
 class OffsetManager:
-    """Owned by the holder of the permit. `since` is where the open checkpoint began, so that from, to and rows are at hand."""
+    """Owned by the holder of the permit. `since` is where the number that is filled began, so that from, to and rows are at hand."""
 
     def __init__(self) -> None:
         self.next: dict[TP, int] = {}
@@ -69,11 +69,9 @@ class OffsetManager:
         self.rows[run.tp] += run.rows
         self.leader_epochs[run.tp] = run.leader_epoch
 
-    def part(self) -> dict[TP, tuple[int, int, int]]:
-        """(from, to, rows) of each partition since the last cut."""
-        return {tp: (self.since[tp], offset, self.rows[tp]) for tp, offset in self.next.items()}
-
-    def merged(self) -> None:
-        """The cut is merged: the next one begins where it ended."""
+    def take(self) -> dict[TP, tuple[int, int, int]]:
+        """(from, to, rows) of each partition since the last cut; the next one begins where this ends."""
+        part = {tp: (self.since[tp], offset, self.rows[tp]) for tp, offset in self.next.items()}
         self.since = dict(self.next)
         self.rows = dict.fromkeys(self.next, 0)
+        return part

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.offsets import TP
@@ -15,8 +15,19 @@ from crkafka_core.segments.storage import Storage
 from crkafka_core.segments.writer import SegmentWriter, Writer
 
 
+@dataclass(frozen=True)
+class Handed:
+    """Segments of one cut: those that are closed, and the last, which is still open; its footer says what was known at the cut."""
+
+    closed: tuple[ClosedSegment, ...] = ()
+    writer: Writer | None = None
+    spans: Mapping[TP, list[int]] = field(default_factory=dict)
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    merged: int = 0
+
+
 class OpenSegments:
-    """Owned by the process thread; `drop` comes while the permit is free."""
+    """Owned by the holder of the permit; `drop` and `hand_over` come while nobody holds it."""
 
     def __init__(
         self,
@@ -40,7 +51,7 @@ class OpenSegments:
         """Epoch and number of what was written since segments were last handed over, or dropped."""
         self._writer: Writer | None = None
         self._spans: dict[TP, list[int]] = {}
-        self._closed: list[ClosedSegment] = []
+        self._closed: tuple[ClosedSegment, ...] = ()
 
     def write(self, batch: Batch, epoch: int, number: int, nexts: Mapping[TP, int]) -> None:
         """Append; `nexts` is where each partition stood before this batch. Another number than before is refused (SPEC C8)."""
@@ -57,17 +68,26 @@ class OpenSegments:
             span[2] += run.rows
         self._writer.write(batch)
         if self._writer.bytes >= self._max_bytes:
-            self._finish()
+            self._closed = self.close(self._detach())
 
-    def close(self) -> tuple[ClosedSegment, ...]:
-        """Flush the tail to disk; hands over all segments since the last cut.
+    def hand_over(self) -> Handed:
+        """All segments since the last cut; what is written from now on goes into others (SPEC D5)."""
+        handed = self._detach()
+        self._closed, self._filling = (), None
+        return handed
+
+    @staticmethod
+    def close(handed: Handed) -> tuple[ClosedSegment, ...]:
+        """Flush the tail to disk.
 
         From here on a contribution may name them, and a merge that this member has not heard of yet: whether they are orphans
         is for SQL to say, so they are no longer ours to remove (SPEC C7, T3).
         """
-        self._finish()
-        handed, self._closed, self._filling = tuple(self._closed), [], None
-        return handed
+        if handed.writer is None:
+            return handed.closed
+        closed = handed.writer.close(handed.topic_ids, handed.merged)
+        spans = tuple(Span(tp, *span) for tp, span in handed.spans.items())
+        return (*handed.closed, replace(closed, spans=spans))
 
     def drop(self) -> None:
         """Remove what was never handed over: nothing will ever name it; what is left is an orphan (SPEC T3)."""
@@ -77,11 +97,9 @@ class OpenSegments:
         for segment in self._closed:
             with contextlib.suppress(CrkafkaError):
                 self._storage.delete(segment.path)
-        self._closed, self._filling = [], None
+        self._closed, self._filling = (), None
 
-    def _finish(self) -> None:
-        if self._writer is None:
-            return
-        closed = self._writer.close(self._topic_ids(), self._merged())
-        self._closed.append(replace(closed, spans=tuple(Span(tp, *span) for tp, span in self._spans.items())))
+    def _detach(self) -> Handed:
+        handed = Handed(self._closed, self._writer, self._spans, self._topic_ids(), self._merged())
         self._writer, self._spans = None, {}
+        return handed

@@ -1,7 +1,8 @@
 """The process thread: takes batches, holds the permit, writes them to the open segment, then records offsets (SPEC M1, M4).
 
-`turn` runs on the process thread; all other methods are called by the event thread. The permit is held from the moment a batch
-is taken until its offsets are recorded; comparing the stamp, writing and recording are one critical section.
+`turn` runs on the process thread, `_close` on the closing thread; all other methods are called by the event thread. The permit is held
+from the moment a batch is taken until its offsets are recorded; comparing the stamp, writing and recording are one critical section. A
+cut takes its offsets and segments between two of them, under the lock: nothing waits for it but the batch that is next (SPEC D5).
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from crkafka_core.loop import THREADS, Loop, Runtime
+from crkafka_core.member.closer import Closer
 from crkafka_core.member.message_queue import MessageQueue
 from crkafka_core.member.offsets import OffsetManager
-from crkafka_core.member.open_segments import OpenSegments
+from crkafka_core.member.open_segments import Handed, OpenSegments
 from crkafka_core.model.errors import CrkafkaError, ServiceUnavailable
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import ResetCause
@@ -37,6 +39,19 @@ class Payload:
     leader_epochs: Mapping[TP, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Taken:
+    """The offsets of the last cut, as one value: what was submitted up to there, and nothing that came later (SPEC D5)."""
+
+    cut: int
+    epoch: int
+    offsets: Mapping[TP, tuple[int, int, int]]
+    """(from, to, rows) of each partition."""
+    leader_epochs: Mapping[TP, int]
+    since: float | None = None
+    """Since when the gate is shut for the cut; None where permits are given all the time."""
+
+
 class Submitter(Loop):
     """See the module. `post` hands events to the state machine; None wakes the event thread when a full queue has room again."""
 
@@ -53,10 +68,12 @@ class Submitter(Loop):
         self.queue = queue
         self.offsets = OffsetManager()
         self.drain_ms = 0
-        """From closing the gate for a cut until its segments were safe (SPEC D3); the commit goes on beside it."""
+        """From closing the gate for a cut until its segments were safe (SPEC D3); 0 where it stays open."""
         self.drain_ms_max = 0
         self.pauses: deque[float] = deque(maxlen=100)
-        """Milliseconds from closing the gate to opening it again, of the last cuts."""
+        """Milliseconds without permits, of the last cuts: from closing the gate to opening it again, or while a mark was taken."""
+        self.taken: Taken | None = None
+        self.closer = Closer(runtime)
         self._merged_since_close = False
         self.submitted = 0
         """Tuples since the start of the process, for the metrics."""
@@ -68,15 +85,13 @@ class Submitter(Loop):
         self._changed = threading.Condition()
         self._stamp = sg.Stamp(0, -1, 0)
         self._number = 0
-        self._open = False
-        self._holder = False
-        self._closing = False
+        self._open = self._holder = self._closing = False
         self._closing_since: float | None = None
         """Since when a cut, or a reset, keeps the gate shut; None while it is open, and before it was."""
         self._counted = 0
         self._broken = False
-        self._save: int | None = None
-        self._tidying_since: float | None = None
+        self._mark: tuple[int, int, float | None] | None = None  # (cut, number behind it, since when the gate is shut)
+        self._dropping_since: float | None = None
         self._drop = False
         self._over = False
         self._task: Callable[[], None] | None = None
@@ -108,14 +123,14 @@ class Submitter(Loop):
     def clear(self, stamp: sg.Stamp, *, drop: bool) -> None:
         """Empty the queue; from now on another stamp counts. `drop` also drops the open segments.
 
-        Nobody holds the permit then, but the process thread may still be closing segments for a cut that was aborted: only that
-        thread touches them, so it drops them itself, before anything else (SPEC D4: what was closed for it is never used).
+        To drop them can take long, so the process thread does it, before anything else. What was closed for a cut that was aborted, or
+        still is being closed, is never used (SPEC D4).
         """
         with self._changed:
             self._stamp = stamp
             self.queue.clear()
             if drop:
-                self._save, self._closing_since = None, None
+                self._mark, self._closing_since = None, None
                 self._counted, self._broken = 0, False
                 self._drop = True
                 self.offsets.place({})
@@ -127,21 +142,27 @@ class Submitter(Loop):
             self._stamp = stamp
             self.offsets.place(offsets, leader_epochs)
 
-    def save(self, cut: int) -> None:
-        """Close the segments for this cut on the process thread; `Saved` is posted."""
+    def save(self, cut: int, number: int) -> None:
+        """Take offsets and segments for this cut, now or behind the batch that is being written; `Saved` is posted once they are closed.
+
+        What is written after that bears `number`: nothing, where the gate is shut until the merge (SPEC C8, D5).
+        """
         with self._changed:
-            if self._closing_since is None or self._merged_since_close:  # the gate was shut before: nothing to wait for
-                self._closing_since, self._merged_since_close = self._runtime.now(), False
-            self._save = cut
-            self._changed.notify()
+            since = None
+            if not self._open:
+                if self._closing_since is None or self._merged_since_close:  # it was shut before: nothing to wait for
+                    self._closing_since, self._merged_since_close = self._runtime.now(), False
+                since = self._closing_since
+            self._mark = cut, number, since
+            if not self._holder:
+                self._take_mark()
 
     def merged(self, base: int) -> None:
-        """The cut became the head: the count and the contribution begin anew, the queue stays as it is (SPEC D1)."""
+        """The cut became the head: the count begins anew, the queue stays as it is (SPEC D1)."""
         with self._changed:
             self._stamp = sg.Stamp(self._stamp.epoch, base, self._stamp.serial)
             self._counted = 0
             self._merged_since_close = True
-            self.offsets.merged()
 
     def nexts(self) -> dict[TP, int]:
         with self._changed:
@@ -164,7 +185,8 @@ class Submitter(Loop):
             return self.queue.tps
 
     def end(self) -> None:
-        """End the thread and drop what is open."""
+        """End the threads and drop what is open."""
+        self.closer.end()
         with self._changed:
             self._over = True
             self._changed.notify()
@@ -177,8 +199,8 @@ class Submitter(Loop):
 
     def tidying_for(self, now: float) -> float:
         """Seconds for which segments have been closing for a cut, or dropped; 0 when none are. A cut's deadline is theirs (SPEC D4, G3)."""
-        since = self._tidying_since
-        return 0.0 if since is None else now - since
+        since = self._dropping_since
+        return max(self.closer.busy_for(now), 0.0 if since is None else now - since)
 
     # On the process thread
 
@@ -199,10 +221,9 @@ class Submitter(Loop):
 
     def _take(self) -> Callable[[], None] | None:
         """Under the lock: what to do next, if anything."""
-        drop, self._drop = self._drop, False
-        save, self._save = self._save, None
-        if drop or save is not None:
-            return partial(self._tidy, drop=drop, save=save)
+        if self._drop:
+            self._drop, self._dropping_since = False, self.progress
+            return self._drop_segments
         if not self._gives_permits() or not len(self.queue):
             return None
         self._holder = True
@@ -212,16 +233,23 @@ class Submitter(Loop):
             self._post(None)
         return partial(self._submit, serial, batch)
 
-    def _tidy(self, *, drop: bool, save: int | None) -> None:
-        self._tidying_since = self._runtime.now()
-        if drop:
-            self._drop_segments()
-        if save is not None:
-            self._do_save(save)
-        self._tidying_since = None
+    def _take_mark(self) -> None:
+        """Under the lock, between two batches: what comes next is behind the mark."""
+        if self._mark is None:
+            return
+        (cut, number, since), self._mark = self._mark, None
+        begun = self._runtime.now()
+        none = self._drop or self._dropping_since is not None  # nothing is written yet of this epoch
+        handed = Handed() if none else self._segments.hand_over()
+        offsets, leader_epochs = self.offsets.take(), dict(self.offsets.leader_epochs)
+        self.taken = Taken(cut, self._stamp.epoch, offsets, leader_epochs, since)
+        self._number = number
+        self.closer.do(partial(self._close, self.taken, handed))
+        if self._open:
+            self.pauses.append(round((self._runtime.now() - begun) * 1000, 1))
 
     def _ready(self) -> bool:
-        return self._over or self._drop or self._save is not None or (self._gives_permits() and len(self.queue) > 0)
+        return self._over or self._drop or (self._gives_permits() and len(self.queue) > 0)
 
     def _gives_permits(self) -> bool:
         return self._open and not self._broken and not (self._trigger and self._counted >= self._trigger)
@@ -235,6 +263,7 @@ class Submitter(Loop):
             self._break(stamp, _sentence(error, "writing a segment"), error)
         with self._changed:
             self._holder = False
+            self._take_mark()
             if self._closing:
                 self._closed()
 
@@ -280,25 +309,21 @@ class Submitter(Loop):
             self._segments.drop()
         except Exception:  # files that stay are orphans, and are collected (SPEC T3)
             _log.exception("dropping open segments failed")
+        self._dropping_since = None
 
-    def _do_save(self, cut: int) -> None:
-        epoch = self._stamp.epoch
+    def _close(self, taken: Taken, handed: Handed) -> None:
+        """On the closing thread: flush what the cut has taken. Once the cut is over, nothing of it counts any more."""
         try:
-            segments = self._segments.close()
+            segments = self._segments.close(handed)
         except Exception as error:
-            self._break_save(epoch, _sentence(error, "closing a segment"), error)
+            self._break_save(taken.epoch, _sentence(error, "closing a segment"), error)
             return
         with self._changed:
-            if epoch == self._stamp.epoch and not self._drop:
-                since = self._runtime.now() if self._closing_since is None else self._closing_since
-                self.drain_ms = round((self._runtime.now() - since) * 1000)
-                self.drain_ms_max = max(self.drain_ms, self.drain_ms_max)
-                self._post(
-                    sg.Saved(
-                        cut,
-                        Payload(self.offsets.part(), segments, self.drain_ms, dict(self.offsets.leader_epochs)),
-                    )
-                )
+            if taken.epoch != self._stamp.epoch or self._drop:
+                return
+            self.drain_ms = 0 if taken.since is None else round((self._runtime.now() - taken.since) * 1000)
+            self.drain_ms_max = max(self.drain_ms, self.drain_ms_max)
+            self._post(sg.Saved(taken.cut, Payload(taken.offsets, segments, self.drain_ms, taken.leader_epochs)))
 
     def _closed(self) -> None:
         self._closing = False

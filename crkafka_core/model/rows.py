@@ -102,7 +102,7 @@ class Filler(Row):
     member: str
     incarnation: str
     offsets_json: str
-    """{topic: {partition: offset}}: the partitions that it fills, and from where."""
+    """{topic: {partition: offset}}: the partitions that it fills, and from where: −1 until the cut before it is merged (SPEC D5)."""
 
     @property
     def offsets(self) -> dict[TP, int]:

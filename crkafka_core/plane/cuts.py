@@ -52,10 +52,20 @@ def begin_fill(tx: Tx) -> None:
     numbers.hand_out(tx, {who: {tp: due.get(tp, NO_START) for tp in tps} for who, tps in held.items()})
 
 
-def open_cut(tx: Tx, *, token: str, cause: str, lease: rows.Lease | None = None, if_new: bool = False) -> Checkpoint:
+def open_cut(
+    tx: Tx,
+    *,
+    token: str,
+    cause: str,
+    lease: rows.Lease | None = None,
+    if_new: bool = False,
+    flow: bool = False,
+) -> Checkpoint:
     """Open a cut of the number that is being filled: its fillers are expected (SPEC C2). The same token finds its own cut again.
 
     `if_new`: nobody needs a checkpoint if there is nothing new; then the head stays (SPEC V1).
+
+    `flow`: the cut is a mark. The same fillers get the next number now, and go on with it as soon as each has taken its offsets (SPEC D5).
 
     With the driver's `lease` it is refused to one that has been taken over from while it slept (SPEC A6, fault 8).
     """
@@ -66,7 +76,17 @@ def open_cut(tx: Tx, *, token: str, cause: str, lease: rows.Lease | None = None,
     if mine:
         return mine[0]
     _check_may_open(tx, region)
-    now, there = tx.now(), roster.live(tx)
+    checkpoint = _open(tx, region, token=token, cause=cause, if_new=if_new)
+    if flow:
+        fillers = tx.select(Filler, ("checkpoint", "=", checkpoint.id))
+        numbers.hand_out(tx, {(f.member, f.incarnation): dict.fromkeys(f.offsets, NO_START) for f in fillers})
+    if not if_new:  # of one that falls due by itself it is told what it finds: an idle region fills no log
+        events.log(tx, "cut opened", cause, checkpoint=checkpoint.id)
+    return checkpoint
+
+
+def _open(tx: Tx, region: Region, *, token: str, cause: str, if_new: bool) -> Checkpoint:
+    now = tx.now()
     checkpoint = Checkpoint(
         region=region.name,
         id=region.filling,
@@ -75,7 +95,7 @@ def open_cut(tx: Tx, *, token: str, cause: str, lease: rows.Lease | None = None,
         status=CheckpointStatus.OPEN,
         cause=cause,
         token=token,
-        generation=there[0].generation,
+        generation=roster.live(tx)[0].generation,
         opened_at=now,
         deadline=now + limits.of(region).drain_timeout,
         members=tx.count(Filler, ("checkpoint", "=", region.filling)),
@@ -84,8 +104,6 @@ def open_cut(tx: Tx, *, token: str, cause: str, lease: rows.Lease | None = None,
     )
     tx.add(checkpoint)
     tx.set_region(phase=Phase.CUTTING, phase_since=now, open_cut=checkpoint.id, opened=checkpoint.id)
-    if not if_new:  # of one that falls due by itself it is told what it finds: an idle region fills no log
-        events.log(tx, "cut opened", cause, checkpoint=checkpoint.id)
     return checkpoint
 
 
@@ -115,7 +133,7 @@ def _next_step(reader: Reader, region: Region) -> str:
 
 
 NO_START = -1
-"""Of a partition that somebody holds and the region does not know any more: its contribution is refused."""
+"""Of a partition whose start is not known: the region has dropped it, and its contribution is refused; or a mark is not merged yet."""
 
 
 @dataclass(frozen=True)
@@ -353,7 +371,7 @@ def merge(tx: Tx, checkpoint: int) -> Checkpoint | Refused:
         return _close_empty(tx, region, row, fillers, offsets)
     tx.add(*merged)
     done = _close(tx, row, contributions, {TP(m.topic, m.partition): m.to_offset for m in merged})
-    _go_on(tx, region, fillers, offsets, head=row.id, why=f"stopped after cut {row.id}")
+    _go_on(tx, region, row, fillers, offsets, head=row.id, why=f"stopped after cut {row.id}")
     return done
 
 
@@ -437,11 +455,19 @@ def _close(tx: Tx, row: Checkpoint, contributions: Sequence[rows.Contribution], 
 
 
 def _go_on(
-    tx: Tx, region: Region, fillers: Sequence[Filler], offsets: Sequence[ContributedOffset], *, head: int, why: str
+    tx: Tx,
+    region: Region,
+    row: Checkpoint,
+    fillers: Sequence[Filler],
+    offsets: Sequence[ContributedOffset],
+    *,
+    head: int,
+    why: str,
 ) -> None:
     """The cut is completed: what is counted *without a cut in between* begins anew (SPEC X6).
 
-    The same members go on with the next number, from where they have come to (SPEC C8); none is handed out where they stop.
+    The same members go on with the next number, from the offsets of this cut (SPEC C8); none is handed out where they stop. After a
+    mark they have the number already, and a stop needs another cut (SPEC D5).
     """
     now = tx.now()
     tx.set_region(
@@ -454,13 +480,17 @@ def _go_on(
         failing=0,
         proven_epoch=region.epoch,
     )
-    if region.stopping:
+    marked = region.filling > row.id
+    if region.stopping and not marked:
         halting.idle(tx, why)
         return
     ends: dict[str, dict[TP, int]] = {f.member: {} for f in fillers}
     for o in offsets:
         ends[o.member][TP(o.topic, o.partition)] = o.to_offset
-    numbers.hand_out(tx, {(f.member, f.incarnation): ends[f.member] for f in fillers})
+    if marked:
+        numbers.begin(tx, ends)
+    else:
+        numbers.hand_out(tx, {(f.member, f.incarnation): ends[f.member] for f in fillers})
 
 
 def _nothing_new(merged: Sequence[MergedOffset], parent: Mapping[TP, MergedOffset]) -> bool:
@@ -480,7 +510,9 @@ def _close_empty(
     tx.delete(Checkpoint, ("status", "=", CheckpointStatus.EMPTY))
     done = replace(row, status=CheckpointStatus.EMPTY, note=f"nothing new since checkpoint {row.parent}")
     tx.put(done)
-    _go_on(tx, region, fillers, offsets, head=region.head, why=f"stopped after cut {row.id}, which had nothing new")
+    _go_on(
+        tx, region, row, fillers, offsets, head=region.head, why=f"stopped after cut {row.id}, which had nothing new"
+    )
     return done
 
 

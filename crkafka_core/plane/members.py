@@ -217,7 +217,7 @@ def report(
         region = tx.region()
         if _differs(row, reported) and cuts.expects(tx, region, name):
             resets.rebalanced(tx, f"{name} reports another assignment during the cut", by=name)
-        elif region.phase in epochs.FLOWING and not cuts.fills(tx, region, reported):
+        elif region.phase is Phase.RUNNING and not cuts.fills(tx, region, reported):  # a cut merges first (SPEC D5)
             resets.rebalanced(tx, f"{name} reports other partitions than it fills", by=name)
         if _differs(row, reported):
             reported = replace(reported, rebalances=row.rebalances + 1)

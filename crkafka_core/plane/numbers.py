@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from crkafka_core.control import Reader, Tx
 from crkafka_core.model.offsets import TP, pack_offsets
@@ -17,6 +17,12 @@ def hand_out(tx: Tx, fillers: Mapping[tuple[str, str], Mapping[TP, int]]) -> Non
     number = region.filling + 1
     tx.add(*(Filler(region.name, number, *who, pack_offsets(offsets)) for who, offsets in fillers.items()))
     tx.set_region(filling=number)
+
+
+def begin(tx: Tx, offsets: Mapping[str, Mapping[TP, int]]) -> None:
+    """From where each member fills the number that was handed out with a mark: the merge of the mark says it (SPEC D5)."""
+    fillers = tx.select(Filler, ("checkpoint", "=", tx.region().filling))
+    tx.put(*(replace(f, offsets_json=pack_offsets(offsets[f.member])) for f in fillers))
 
 
 def leave_out(tx: Tx, live: Collection[str], known: Collection[TP]) -> None:

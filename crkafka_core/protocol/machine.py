@@ -62,7 +62,14 @@ class State:
     gate: Gate = Gate.CLOSED
     cut: OpenCut | None = None
     step: Step = Step.NONE
+    marked: int = 0
+    """The number with which it goes on while the cut is open; 0 where it stops until the merge (SPEC D5)."""
+    taken_in: int = -1
+    """The generation in which the cut has taken its offsets."""
+    withdrawal: sg.Withdraw | None = None
+    """Of a revocation behind a mark: what the cut has taken counts all the same, so it is written once the cut is over (SPEC R3, D5)."""
     committed: bool = False
+    """The cut's offsets are committed to Kafka; behind a mark, or they are about to be, or never."""
     payload: Any = None
     """What `Saved` brought; opaque here."""
     report: sg.Report | None = None
@@ -83,9 +90,14 @@ class State:
         return Stamp(self.epoch, self.base, self.serial)
 
     @property
+    def rests(self) -> bool:
+        """It takes part in a cut and stops for it, until merge or abort (SPEC D1)."""
+        return self.step is not Step.NONE and not self.marked
+
+    @property
     def polls(self) -> bool:
-        """No poll from drain until merge or abort, so that no rebalance comes in between (SPEC D1)."""
-        return self.step is Step.NONE and self.ended is None
+        """No poll while it rests, so that no rebalance comes in between (SPEC D1)."""
+        return not self.rests and self.ended is None
 
     @property
     def ready(self) -> bool:
@@ -106,10 +118,10 @@ class State:
         return (
             d is not None
             and d.registered
-            and d.phase is Phase.RUNNING
+            and (d.phase is Phase.RUNNING or (d.phase is Phase.CUTTING and self.marked > 0))
             and self.ready
             and d.fills == self.held
-            and self.step is Step.NONE
+            and not self.rests
             and self.lease
             and not (self.triggered or self.disturbed or self.fenced or self.leaves or self.ended)
         )
@@ -134,7 +146,15 @@ class State:
 
 _NOWHERE: dict[str, Any] = {"resolving": None, "seeking": None, "started": None}
 """Fields of a member that has to find out anew where its partitions start."""
-_IN_NO_CUT: dict[str, Any] = {"cut": None, "step": Step.NONE, "committed": False, "payload": None, "triggered": False}
+_IN_NO_CUT: dict[str, Any] = {
+    "cut": None,
+    "step": Step.NONE,
+    "marked": 0,
+    "withdrawal": None,
+    "committed": False,
+    "payload": None,
+    "triggered": False,
+}
 """Fields of a member that has no part in a cut, and counts anew for the next one (SPEC V2)."""
 
 
@@ -235,11 +255,15 @@ class _Member:
                     self.set(resolving=None)
                     self.do(sg.Refresh())
             case sg.Sought(stamp):
-                if stamp == self.s.seeking:
-                    self.set(seeking=None, started=stamp)
+                if self.is_sought(stamp):
+                    self.set(seeking=None, started=self.s.seeking)
             case sg.NotSought(stamp):
-                if stamp == self.s.seeking:
+                if self.is_sought(stamp):
                     self.set(disturbed=True)
+
+    def is_sought(self, stamp: Stamp) -> bool:
+        """By the serial: a merge may have changed the base since the client was told to go there (SPEC D5)."""
+        return self.s.seeking is not None and stamp.serial == self.s.seeking.serial
 
     def hear_of_cut(self, event: sg.Committed | sg.Saved | sg.Contributed) -> None:
         """A part of the open cut is done; that of another cut, or of a step that is over, says nothing."""
@@ -254,6 +278,8 @@ class _Member:
             case sg.Contributed():
                 if self.s.step is Step.CONTRIBUTING:
                     self.set(step=Step.CONTRIBUTED)
+                    if self.s.commit_at_drain:
+                        self.commit()
 
     def hear_of_sql(self, event: sg.Reported | sg.NotReported | sg.NotContributed) -> None:
         """Whether SQL has taken what it was told; an answer to an earlier report says nothing."""
@@ -285,7 +311,8 @@ class _Member:
                 ExitKind.FAILED, f"the control plane went back: epoch {desired.epoch} after {last.epoch} (SPEC G10)"
             )
             return
-        self.set(desired=desired)
+        paused = last is not None and desired.marks != last.marks  # what is fetched of them is not handed out (SPEC P1)
+        self.set(desired=desired, disturbed=self.s.disturbed or paused)
         self.observed_now = True
         self.say_again(desired)
         if self.s.client is ClientState.INITIALIZED:
@@ -302,8 +329,7 @@ class _Member:
     def assigned(self, held: frozenset[TP], generation: int) -> None:
         if self.s.held and self.s.client is ClientState.RECORDS_FETCHED:
             self.revoked("assigned anew without a revocation")  # `lost` can fail to come (docs/clients.md C-K8)
-        self.set(held=held, generation=generation, serial=self.s.serial + 1, disturbed=False, **_NOWHERE)
-        self.do(sg.Clear(self.s.stamp, drop=False))
+        self.moved(held, generation=generation, disturbed=False)
 
     def revoked(self, why: str, thrown_out: bool = False) -> None:
         """Ignored if nothing was fetched since subscribing or the last reset; the report is withdrawn all the same (SPEC R2, R3)."""
@@ -311,9 +337,19 @@ class _Member:
         if before is ClientState.INITIALIZED:
             return
         self.client(ClientEvent.REVOKE)
-        self.set(held=None, serial=self.s.serial + 1, report=None, **_NOWHERE)
+        withdraw = sg.Withdraw(self.s.epoch, why, before is ClientState.RECORDS_FETCHED, thrown_out)
+        if self.s.marked and withdraw.wants_reset:
+            self.set(withdrawal=withdraw)
+        self.moved(None, report=None)
+        if self.s.withdrawal is None:
+            self.do(withdraw)
+
+    def moved(self, held: frozenset[TP] | None, **changes: Any) -> None:
+        """It holds something else: what is queued is void, and so is its part of a cut for which no withdrawal waits (SPEC R3)."""
+        if self.s.step is not Step.NONE:
+            self.set(committed=True, step=self.s.step if self.s.withdrawal else Step.CONTRIBUTED)
+        self.set(held=held, serial=self.s.serial + 1, **_NOWHERE, **changes)
         self.do(sg.Clear(self.s.stamp, drop=False))
-        self.do(sg.Withdraw(self.s.epoch, why, before is ClientState.RECORDS_FETCHED, thrown_out))
 
     def committed(self, event: sg.Committed) -> None:
         if self.s.step is not Step.SAVING:
@@ -372,14 +408,31 @@ class _Member:
             return
         if d.head == s.cut.id:
             cut = s.cut.id
+            self.commit(merged=True)
             stamp = Stamp(s.epoch, cut, s.serial)
-            started, report = stamp if s.started == s.stamp else None, replace(s.report, base=cut) if s.report else None
-            self.set(base=cut, started=started, report=report, **_IN_NO_CUT)
-            self.do(sg.Merged(cut, offsets_committed=s.commit_at_drain))
+            started, seeking = (stamp if at == s.stamp else None for at in (s.started, s.seeking))
+            report = replace(s.report, base=cut) if s.report else None
+            self.set(base=cut, started=started, seeking=seeking, report=report)
+            self.do(sg.Merged(cut))
+            self.over()
         elif d.head == s.base and (d.cut is None or d.cut.id != s.cut.id):
             # Over in the same epoch, so not aborted: it had nothing new, and the head is what it was (SPEC V1).
-            self.set(**_IN_NO_CUT)
-            self.do(sg.Merged(s.base, offsets_committed=True))
+            self.do(sg.Merged(s.base))
+            self.over()
+
+    def over(self) -> None:
+        """It has no part in a cut any more; a revocation that waited for that is written."""
+        withdrawal = self.s.withdrawal
+        self.set(**_IN_NO_CUT)
+        if withdrawal is not None:
+            self.do(withdrawal)
+
+    def commit(self, *, merged: bool = False) -> None:
+        """Commit what the cut has taken, once it is contributed or merged; a failure is a warning (SPEC D2, D5)."""
+        if not self.s.committed:
+            assert self.s.cut is not None
+            self.set(committed=True)
+            self.do(sg.Commit(self.s.cut.id, merged))
 
     def adopt(self, d: Desired) -> None:
         """Another epoch, or a head that I did not contribute to: come to rest, drop all, start anew from the head (SPEC X2)."""
@@ -391,26 +444,38 @@ class _Member:
         self.client(ClientEvent.RESET)
         rewound = s.rewound or d.head < s.base
         self.set(epoch=d.epoch, base=d.head, serial=s.serial + 1, disturbed=False, rewound=rewound)
-        self.set(**_NOWHERE, **_IN_NO_CUT)
+        self.set(**_NOWHERE)
+        self.over()
         self.do(sg.Clear(self.s.stamp, drop=True))
 
     def cut(self, d: Desired) -> None:
-        """The open cut: drain, save and commit, contribute (SPEC D1, D2, C1)."""
+        """The open cut: take the offsets, close what was written up to there, contribute (SPEC C1).
+
+        Behind a mark it goes on at once, with the number that was handed out at the opening, and commits once it has contributed (SPEC
+        D5). Else, or where it leaves, it stops first, and commits while it saves (SPEC D1, D2).
+        """
         s = self.s
         mine = d.cut is not None and d.cut.mine is not None and d.cut.parent == s.base and d.cut.mine == s.held
         if s.step is Step.NONE and s.cut is None and mine and s.ready:
-            self.set(cut=d.cut, step=Step.DRAINING)
+            assert d.cut is not None
+            if d.filling > d.cut.id and d.fills == s.held and not (s.leaves or s.triggered):
+                self.set(cut=d.cut, step=Step.SAVING, marked=d.filling, taken_in=s.generation)
+                if not self.s.submits:
+                    self.gate()  # a pause that came with the cut holds for what is behind the mark (SPEC P1)
+                self.do(sg.Save(d.cut.id, d.filling))
+            else:
+                self.set(cut=d.cut, step=Step.DRAINING, taken_in=s.generation)
         if self.s.step is Step.DRAINING and self.s.gate is Gate.CLOSED:
             assert self.s.cut is not None
-            self.set(step=Step.SAVING, committed=not self.s.commit_at_drain)
-            self.do(sg.Save(self.s.cut.id))
+            self.set(step=Step.SAVING)
+            self.do(sg.Save(self.s.cut.id, d.filling))
             if self.s.commit_at_drain:
-                self.do(sg.Commit(self.s.cut.id, self.s.cut.parent))
+                self.do(sg.Commit(self.s.cut.id))
         s = self.s
-        if s.step is Step.SAVING and s.committed and s.payload is not None:
+        if s.step is Step.SAVING and s.payload is not None and (s.committed or s.marked or not s.commit_at_drain):
             assert s.cut is not None
             self.set(step=Step.CONTRIBUTING)
-            self.do(sg.Contribute(s.cut, s.epoch, s.base, s.generation, s.topic_ids, s.payload))
+            self.do(sg.Contribute(s.cut, s.epoch, s.base, s.taken_in, s.topic_ids, s.payload))
 
     def leave(self) -> None:
         """A leaving member waits for an open cut first, and requests no reset (SPEC R5)."""
@@ -421,7 +486,7 @@ class _Member:
     def requeue(self) -> None:
         """Fetch again from the offset manager, once nobody holds the permit (SPEC M5)."""
         s = self.s
-        if not s.disturbed or s.step is not Step.NONE:
+        if not s.disturbed or s.rests:
             return
         if s.stamp not in (s.started, s.seeking):
             self.set(disturbed=False)

@@ -113,7 +113,7 @@ class NotStarted(Stamped, Event):
 
 @dataclass(frozen=True)
 class Committed(Event):
-    """The one synchronous commit of a drain ended (SPEC D2)."""
+    """The commit of a cut's offsets ended; behind a mark, and after the merge, nothing follows from it (SPEC D2, D5)."""
 
     cut: int
     outcome: Outcome
@@ -122,7 +122,7 @@ class Committed(Event):
 
 @dataclass(frozen=True)
 class Saved(Event):
-    """The tail of the open segment is on disk; what it holds (SPEC C7)."""
+    """What the cut has taken is on disk: its offsets and segments (SPEC C7)."""
 
     cut: int
     payload: Any
@@ -274,10 +274,11 @@ class Withdraw(Effect):
 
 @dataclass(frozen=True)
 class Commit(Effect):
-    """Commit the offset manager's offsets in one synchronous request; answer `Committed` (SPEC D2)."""
+    """Commit the offsets that the cut has taken in one synchronous request; answer `Committed` (SPEC D2)."""
 
     cut: int
-    parent: int
+    merged: bool = False
+    """The cut is the head: the metadata says so (SPEC S2)."""
 
 
 @dataclass(frozen=True)
@@ -290,9 +291,11 @@ class CommitStarts(Effect):
 
 @dataclass(frozen=True)
 class Save(Effect):
-    """Close the open segment for this cut; answer `Saved`."""
+    """Take the offsets and the open segments for this cut, between two batches; close them; answer `Saved` (SPEC D5)."""
 
     cut: int
+    number: int
+    """What is written after that bears it (SPEC C8)."""
 
 
 @dataclass(frozen=True)
@@ -318,10 +321,9 @@ class GiveUp(Effect):
 
 @dataclass(frozen=True)
 class Merged(Effect):
-    """The cut is merged: contributions begin anew from it (SPEC V2, C3)."""
+    """The cut is merged: the count begins anew from it (SPEC V2)."""
 
     cut: int
-    offsets_committed: bool
 
 
 @dataclass(frozen=True)

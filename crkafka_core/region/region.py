@@ -233,8 +233,11 @@ class Region:
         return self.await_merged(opened.id, progress=progress)
 
     def open_cut(self, *, token: str, cause: str, lease: rows.Lease | None = None, if_new: bool = False) -> Checkpoint:
-        """Open a cut; members begin to drain. A driver passes its lease, so that a late driver is refused (SPEC A6)."""
-        return self.plane.do(lambda tx: cuts.open_cut(tx, token=token, cause=cause, lease=lease, if_new=if_new))
+        """Open a cut: a mark where cuts do not pause (SPEC D5). A driver passes its lease, so that a late driver is refused (SPEC A6)."""
+        flow = self.config.cuts_flow
+        return self.plane.do(
+            lambda tx: cuts.open_cut(tx, token=token, cause=cause, lease=lease, if_new=if_new, flow=flow)
+        )
 
     def await_drained(self, checkpoint: int, *, progress: Progress = _silent) -> Checkpoint:
         """Wait until all members have contributed, or the cut has ended."""

@@ -177,7 +177,7 @@ def orphans(history: History, storage: Storage, found: Findings, *, collected: b
         if name is None or file.path in named:
             continue
         collectable = name.number <= history.region.head
-        if not collectable and name.number >= history.region.filling:
+        if not collectable and name.number >= (history.region.open_cut or history.region.filling):
             continue  # being written
         count += 1
         if collected and collectable:

@@ -17,14 +17,16 @@ from tests.rigs.scenario import Scenario
 Make = Callable[..., Scenario]
 
 
-def test_13_rebalance_during_a_drain_is_heard_of_after_the_merge(pair: Scenario) -> None:
-    """SPEC D1, R3; fault 13: no poll from drain to merge; then one reset, and the new assignment."""
+@pytest.mark.parametrize("drain", ["flow", "stop"])
+def test_13_rebalance_during_a_cut_is_heard_of_after_the_merge(pair: Scenario, drain: str) -> None:
+    """SPEC D1, D5, R3; fault 13: what the cut has taken counts; then one reset, and the new assignment."""
+    region = pair.stopping if drain == "stop" else pair.region
     mark = pair.mark()
     pair.points.set(pair.member(0), fp.CONTRIBUTE, "hold")
-    opened = pair.region.open_cut(token=f"fault13-{mark}", cause="fault 13")
+    opened = region.open_cut(token=f"fault13-{mark}", cause="fault 13")
     pair.points.await_reached(pair.member(0), fp.CONTRIBUTE)
     with pair.stranger():
-        time.sleep(1.0)  # it joins the group; the others are not polling
+        time.sleep(1.0)  # it joins the group; where members stop, they are not polling
         assert not pair.events("revoked", since=mark)
         pair.points.clear(pair.member(0), fp.CONTRIBUTE)
         assert pair.region.await_merged(opened.id).status is CheckpointStatus.MERGED
@@ -58,7 +60,7 @@ def test_D3_nothing_is_written_between_drain_and_resume(pair: Scenario) -> None:
     """SPEC D1, D3: while a cut waits, records are produced and none is submitted; afterwards they follow in order."""
     mark = pair.mark()
     pair.points.set(pair.member(0), fp.CONTRIBUTE, "hold")
-    opened = pair.region.open_cut(token=f"d3-{mark}", cause="D3")
+    opened = pair.stopping.open_cut(token=f"d3-{mark}", cause="D3")
     pair.points.await_reached(pair.member(0), fp.CONTRIBUTE)
     pair.until(lambda: _contributed(pair, opened.id) == {pair.member(1)}, "the other has contributed")
     files = _files(pair)
@@ -116,11 +118,12 @@ def test_61_lost_batch_with_a_full_queue_is_fetched_again(scenario: Make) -> Non
     ("error", "restarts"), [("rebalanced", False), ("unavailable", False), ("fenced", True), ("broken", True)]
 )
 def test_28_commit_that_is_refused_has_its_own_reaction(pair: Scenario, error: str, restarts: bool) -> None:
-    """SPEC D2, X6; fault 28: an error of Kafka aborts the cut, uncounted; fencing and a broken client restart the member."""
+    """SPEC D2, X6; fault 28: where members stop, an error of Kafka aborts the cut; fencing and a broken client restart the member."""
+    pair.stopping.cut()  # the commits of earlier cuts are over
     was, mark = pair.incarnation(0), pair.mark()
     pair.points.set(pair.member(0), fp.COMMIT, error)
     with pytest.raises(CutAborted):
-        pair.cut()
+        pair.stopping.cut()
     if restarts:
         pair.await_new(0, was)
     pair.settle()

@@ -29,6 +29,7 @@ from crkafka_core.loop import Threads
 from crkafka_core.member.event_loop import EventLoop
 from crkafka_core.member.message_queue import MessageQueue
 from crkafka_core.member.submitter import Submitter
+from crkafka_core.member.submitter import Taken as TakenOffsets
 from crkafka_core.model.desired import Desired
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
@@ -277,11 +278,12 @@ def test_92_whatever_a_commit_is_answered_it_aborts_the_cut_and_only_rights_stop
         member = Member(client)
         member.assign()
         member.run(50.0)
+        member.submitter.taken = TakenOffsets(1, 1, dict.fromkeys(TPS, (0, 5, 5)), {})
         committer = client._commits = Committer()  # type: ignore[assignment]
         answers = []
         for code_now, seconds in ((code, 50.0), (code, 20.0), (0, 0.0), (code, 0.0)):
             committer.code = code_now
-            member.loop._commit_drained(1)
+            member.loop._commit_cut(1, merged=False)
             answers.append(member.loop.inbox.get_nowait())
             member.clock.time += seconds
         told = f"{KafkaError(code).name()}: {answers}"
@@ -296,5 +298,5 @@ def test_92_whatever_a_commit_is_answered_it_aborts_the_cut_and_only_rights_stop
         assert not member.asked_for(sg.Halt), "a commit that was accepted ends the minute"
         for seconds in (50.0, 20.0):
             member.clock.time += seconds
-            member.loop._commit_drained(1)
+            member.loop._commit_cut(1, merged=False)
         assert bool(member.asked_for(sg.Halt)) is (code in REFUSED), told

@@ -24,7 +24,7 @@ def test_c7_what_was_handed_to_a_contribution_survives_a_drop(tmp_path: Path) ->
     """A merge may have named it before this member hears of the reset that followed: removing it would be data loss."""
     segments, storage = _segments(tmp_path)
     segments.write(records(P0, 0, 100), 2, 0, {P0: 0})
-    (handed,) = segments.close()
+    (handed,) = segments.close(segments.hand_over())
     segments.write(records(P0, 100, 200), 2, 1, {P0: 100})
     segments.drop()
     assert [file.path for file in storage.list("uid")] == [handed.path]
@@ -39,19 +39,30 @@ def test_d4_what_was_never_handed_over_is_removed(tmp_path: Path) -> None:
     assert len(list(storage.list("uid"))) >= 1
     segments.drop()
     assert list(storage.list("uid")) == []
-    assert segments.close() == ()
+    assert segments.close(segments.hand_over()) == ()
 
 
 def test_each_cut_is_handed_its_own_segments(tmp_path: Path) -> None:
     segments, _ = _segments(tmp_path)
     segments.write(records(P0, 0, 10), 2, 0, {P0: 0})
-    first = segments.close()
+    first = segments.close(segments.hand_over())
     segments.write(records(P0, 10, 30), 2, 1, {P0: 10})
-    second = segments.close()
+    second = segments.close(segments.hand_over())
     assert [(s.rows, s.spans) for s in (*first, *second)] == [
         (10, (Span(P0, 0, 10, 10),)),
         (20, (Span(P0, 10, 30, 20),)),
     ]
+
+
+def test_d5_what_is_written_while_the_cuts_segments_are_still_open_goes_into_others(tmp_path: Path) -> None:
+    segments, storage = _segments(tmp_path)
+    segments.write(records(P0, 0, 10), 2, 4, {P0: 0})
+    open_still = segments.hand_over()
+    segments.write(records(P0, 10, 30), 2, 5, {P0: 10})
+    segments.drop()
+    ((handed,), rest) = segments.close(open_still), segments.close(segments.hand_over())
+    assert (handed.rows, rest) == (10, ())
+    assert [file.path for file in storage.list("uid")] == [handed.path], "a drop takes nothing of what was handed over"
 
 
 @pytest.mark.parametrize("other", [(2, 5), (3, 4)])
@@ -63,5 +74,5 @@ def test_C8_rows_of_another_number_or_epoch_are_refused_until_the_segments_are_h
     segments.write(records(P0, 0, 10), 2, 4, {P0: 0})
     with pytest.raises(ValueError, match="among those of"):
         segments.write(records(P0, 10, 20), *other, {P0: 10})
-    segments.close()
+    segments.close(segments.hand_over())
     segments.write(records(P0, 10, 20), *other, {P0: 10})

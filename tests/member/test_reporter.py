@@ -37,7 +37,7 @@ def contributed(monkeypatch: pytest.MonkeyPatch, found: Mapping[str, str] | Exce
     thread = Reporter(plane, lambda _: None, topic_ids=ids)  # type: ignore[arg-type]
     thread.start()
     cut = OpenCut(1, 0, 1, ("orders/0",), frozenset({TP("t", 0)}))
-    thread.do(sg.Save(1))
+    thread.do(sg.Save(1, 2))
     thread.do(sg.Contribute(cut, 1, 0, 1, {"t": "old"}, Payload({TP("t", 0): (0, 0, 0)}, (), 0)))
     end = time.monotonic() + 5
     while not parts and time.monotonic() < end:
@@ -78,7 +78,7 @@ def test_s4_what_was_told_at_an_earlier_cut_is_forgotten_however_the_question_en
     thread = Reporter(plane, lambda _: None, topic_ids=ids)  # type: ignore[arg-type]
     for number in (1, 2):
         cut = OpenCut(number, 0, 1, ("orders/0",), frozenset({TP("t", 0)}))
-        thread.do(sg.Save(number))
+        thread.do(sg.Save(number, number + 1))
         thread.do(sg.Contribute(cut, 1, 0, 1, {"t": "start"}, Payload({TP("t", 0): (0, 0, 0)}, (), 0)))
     for _ in range(4):
         thread.turn(0.0)

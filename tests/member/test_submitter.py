@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from crkafka_core.loop import Threads, Turns
+from crkafka_core.member.closer import Closer
 from crkafka_core.member.message_queue import MessageQueue
+from crkafka_core.member.open_segments import Handed
 from crkafka_core.member.submitter import Submitter
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import ResetCause
@@ -23,15 +25,16 @@ P0 = TP("t", 0)
 
 
 class SlowSegments:
-    """Segments whose closing takes until it is let go; notes who did what, and whether two did something at once."""
+    """Segments whose closing takes until it is let go, and writing where a test wants it so; notes which thread did what."""
 
     def __init__(self) -> None:
         self.go, self.closing = threading.Event(), threading.Event()
+        self.writing, self.written = threading.Event(), threading.Event()
+        self.written.set()
+        self.numbers: list[int] = []
         self.calls: list[tuple[str, str]] = []
-        self.at_once = False
         self.fails = False
         self.error: Exception = StorageUnavailable("full")
-        self._busy = threading.Lock()
 
     def _note(self, what: str) -> None:
         self.calls.append((what, threading.current_thread().name))
@@ -40,32 +43,30 @@ class SlowSegments:
         self._note("write")
         if self.fails:
             raise self.error
+        self.writing.set()
+        self.written.wait(10)
+        self.numbers.append(number)
 
-    def close(self) -> tuple[ClosedSegment, ...]:
-        with self._busy:
-            self.closing.set()
-            self.go.wait(10)
-            self._note("close")
-            if self.fails:
-                raise self.error
-            return ()
+    def hand_over(self) -> Handed:
+        return Handed()
 
-    def merged(self) -> None:
-        self._note("merged")
+    def close(self, handed: Handed) -> tuple[ClosedSegment, ...]:
+        self.closing.set()
+        self.go.wait(10)
+        self._note("close")
+        if self.fails:
+            raise self.error
+        return ()
 
     def drop(self) -> None:
-        if not self._busy.acquire(blocking=False):
-            self.at_once = True
-            return
         self._note("drop")
-        self._busy.release()
 
 
 class Patient(Threads):
     """A turn waits for a minute: who is woken by nobody does nothing here."""
 
     def repeat(self, loop: Turns) -> None:
-        assert isinstance(loop, Submitter)
+        assert isinstance(loop, Submitter | Closer)
         while loop.turn(60.0):
             pass
 
@@ -88,6 +89,7 @@ class Rig:
 def rig() -> Iterator[Rig]:
     rig = Rig()
     rig.thread.start()
+    rig.thread.closer.start()
     yield rig
     rig.segments.go.set()
     rig.thread.end()
@@ -110,7 +112,7 @@ def test_m1_whatever_there_is_to_do_wakes_the_thread(rig: Rig) -> None:
     assert rig.until(lambda: rig.thread.submitted == 9)
     rig.thread.close_gate()
     at_rest()
-    rig.thread.save(7)
+    rig.thread.save(7, 8)
     assert rig.segments.closing.wait(5)
     rig.segments.go.set()
     assert rig.until(lambda: any(isinstance(e, sg.Saved) for e in rig.events))
@@ -122,34 +124,59 @@ def test_m1_whatever_there_is_to_do_wakes_the_thread(rig: Rig) -> None:
     assert not rig.thread.is_alive()
 
 
-def test_d4_a_reset_while_segments_are_closing_drops_them_afterwards_and_saves_nothing(rig: Rig) -> None:
+def test_d4_a_reset_while_segments_are_closing_waits_for_nothing_and_saves_nothing(rig: Rig) -> None:
     rig.thread.place(sg.Stamp(1, 0, 1), {P0: 0})
-    rig.thread.save(7)
+    rig.thread.save(7, 8)
     assert rig.segments.closing.wait(5)
     rig.thread.clear(sg.Stamp(2, 0, 2), drop=True)
-    rig.segments.go.set()
     assert rig.until(lambda: ("drop", "process") in rig.segments.calls)
-    assert rig.segments.calls == [("close", "process"), ("drop", "process")]
-    assert not rig.segments.at_once
+    rig.segments.go.set()
+    assert rig.until(lambda: ("close", "closer") in rig.segments.calls)
+    assert rig.until(lambda: rig.thread.tidying_for(time.monotonic()) == 0.0)
     assert not [e for e in rig.events if isinstance(e, sg.Saved)]
+
+
+def test_d5_a_mark_waits_for_the_batch_that_is_written_and_nothing_waits_for_the_mark(rig: Rig) -> None:
+    """Its offsets are those between two batches; what comes behind bears the next number, while the segments are still closing."""
+    stamp, segments = sg.Stamp(1, 0, 1), rig.segments
+    segments.written.clear()
+    rig.thread.place(stamp, {P0: 0})
+    rig.thread.open_gate(stamp, 7)
+    rig.thread.put(records(P0, 0, 5).continuing({P0: 0}))
+    assert segments.writing.wait(5)
+    rig.thread.save(7, 8)
+    assert rig.thread.taken is None, "in the middle of a batch"
+    rig.thread.put(records(P0, 5, 9).continuing({P0: 5}))
+    segments.written.set()
+    assert rig.until(lambda: rig.thread.submitted == 9)
+    assert segments.numbers == [7, 8]
+    assert ("close", "closer") not in segments.calls
+    segments.go.set()
+    assert rig.until(lambda: any(isinstance(e, sg.Saved) for e in rig.events))
+    (saved,) = [e for e in rig.events if isinstance(e, sg.Saved)]
+    assert (saved.cut, saved.payload.offsets) == (7, {P0: (0, 5, 5)})
+    assert rig.thread.taken is not None and rig.thread.taken.offsets == {P0: (0, 5, 5)}
+    rig.thread.merged(7)
+    rig.thread.save(8, 9)
+    assert rig.thread.taken.offsets == {P0: (5, 9, 4)}, "the merge has changed nothing of what is taken next"
 
 
 def test_x6_a_closing_that_fails_after_its_cut_is_over_breaks_nothing(rig: Rig) -> None:
     rig.segments.fails = True
-    rig.thread.save(7)
+    rig.thread.save(7, 8)
     assert rig.segments.closing.wait(5)
     rig.thread.clear(sg.Stamp(2, 0, 2), drop=True)
     rig.segments.go.set()
     assert rig.until(lambda: ("drop", "process") in rig.segments.calls)
     assert not [e for e in rig.events if isinstance(e, sg.Trouble)]
     rig.segments.fails = False
-    rig.thread.save(8)
+    rig.thread.save(8, 9)
     assert rig.until(lambda: any(isinstance(e, sg.Saved) and e.cut == 8 for e in rig.events))
 
 
 def test_g3_closing_segments_is_progress_only_for_so_long(rig: Rig) -> None:
     assert rig.thread.tidying_for(time.monotonic()) == 0.0
-    rig.thread.save(7)
+    rig.thread.save(7, 8)
     assert rig.segments.closing.wait(5)
     assert rig.until(lambda: rig.thread.tidying_for(time.monotonic() + 100) > 99)
     rig.segments.go.set()
@@ -187,7 +214,7 @@ def test_d3_a_cut_that_finds_the_gate_shut_drains_for_no_time(rig: Rig) -> None:
     rig.thread.place(sg.Stamp(1, 0, 1), {P0: 0})
 
     def drained(cut: int) -> int:
-        rig.thread.save(cut)
+        rig.thread.save(cut, cut + 1)
         assert rig.until(lambda: any(isinstance(e, sg.Saved) and e.cut == cut for e in rig.events))
         return rig.thread.drain_ms
 
@@ -215,7 +242,7 @@ def test_75_the_storages_errors_count_for_nothing_and_all_others_do(
     rig.segments.fails, rig.segments.error = True, error
     rig.segments.go.set()
     if doing == "close":
-        rig.thread.save(7)
+        rig.thread.save(7, 8)
     else:
         rig.thread.place(sg.Stamp(1, 0, 1), {P0: 0})
         rig.thread.put(records(P0, 0, 5).continuing({P0: 0}))

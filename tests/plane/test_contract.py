@@ -165,10 +165,9 @@ def test_M3_offsets_are_kept_for_assigned_partitions_only() -> None:
     offsets = OffsetManager()
     offsets.place({P0: 5, P1: 7})
     offsets.record(Run(P0, 0, 3, 6, 9, leader_epoch=4))
-    assert offsets.part() == {P0: (5, 9, 3), P1: (7, 7, 0)}
+    assert offsets.take() == {P0: (5, 9, 3), P1: (7, 7, 0)}
     assert offsets.leader_epochs == {P0: 4}
-    offsets.merged()
-    assert offsets.part() == {P0: (9, 9, 0), P1: (7, 7, 0)}
+    assert offsets.take() == {P0: (9, 9, 0), P1: (7, 7, 0)}
     offsets.place({P1: 2})
     assert offsets.next == {P1: 2}
     with pytest.raises(KeyError):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from crkafka_core.model.desired import Desired, OpenCut
+from crkafka_core.model.desired import Desired, Mark, OpenCut
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import ClientState, Phase
 from crkafka_core.model.rows import ResetCause
@@ -67,8 +67,12 @@ class Player:
         assert self.state.gate is Gate.OPEN and self.state.client is ClientState.RECORDS_FETCHED
         return self
 
-    def cutting(self, mine: frozenset[TP] | None = HELD) -> list[sg.Effect]:
-        return self.see(phase=Phase.CUTTING, cut=OpenCut(7, self.state.base, 1, ("r/0",), mine))
+    def cutting(self, mine: frozenset[TP] | None = HELD, cut: int = 7, **changes: Any) -> list[sg.Effect]:
+        return self.see(phase=Phase.CUTTING, cut=OpenCut(cut, self.state.base, 1, ("r/0",), mine), **changes)
+
+    def marking(self, **changes: Any) -> list[sg.Effect]:
+        """The opening has handed out the next number."""
+        return self.cutting(filling=8, **changes)
 
 
 def kinds(effects: list[sg.Effect]) -> list[str]:
@@ -170,9 +174,9 @@ def test_V1_a_cut_that_is_over_without_a_new_epoch_or_head_had_nothing_new_and_t
     player.hear(sg.Contributed(7))
     serial = player.state.serial
     effects = player.see(phase=Phase.RUNNING, cut=None, filling=8)
-    assert effects == [sg.Merged(base, offsets_committed=True), sg.OpenGate(Stamp(1, base, serial), 8)]
+    assert effects == [sg.Merged(base), sg.OpenGate(Stamp(1, base, serial), 8)]
     assert player.state.polls
-    assert kinds(player.cutting()) == ["CloseGate"], "and takes part in the next one"
+    assert kinds(player.cutting(cut=8)) == ["CloseGate"], "and takes part in the next one"
 
 
 def test_D2_commit_consistent_contributes_without_a_commit() -> None:
@@ -180,7 +184,102 @@ def test_D2_commit_consistent_contributes_without_a_commit() -> None:
     p.cutting()
     assert kinds(p.hear(sg.GateClosed())) == ["Save"]
     assert kinds(p.hear(sg.Saved(7, "payload"))) == ["Contribute"]
-    assert p.see(phase=Phase.RUNNING, head=7, cut=None)[0] == sg.Merged(7, offsets_committed=False)
+    assert kinds(p.hear(sg.Contributed(7))) == []
+    assert p.see(phase=Phase.RUNNING, head=7, cut=None)[:2] == [sg.Commit(7, merged=True), sg.Merged(7)]
+
+
+def test_D5_behind_a_mark_a_member_goes_on_with_the_next_number_and_commits_once_it_has_contributed(
+    player: Player,
+) -> None:
+    assert player.marking() == [sg.Save(7, 8)]
+    assert player.state.submits and player.state.polls and player.state.gate is Gate.OPEN
+    (contribute,) = player.hear(sg.Saved(7, "payload"))
+    assert isinstance(contribute, sg.Contribute) and contribute.payload == "payload"
+    assert player.hear(sg.Contributed(7)) == [sg.Commit(7)]
+    assert player.hear(sg.Committed(7, Outcome.ABORT, "why")) == [], "a later commit covers it"
+    assert player.see(phase=Phase.RUNNING, head=7, cut=None) == [sg.Merged(7)]
+    assert player.state.stamp == Stamp(1, 7, player.state.serial) == player.state.started
+    assert player.state.gate is Gate.OPEN
+
+
+def test_D5_a_member_that_hears_of_the_merge_first_commits_then_and_marks_the_next_cut_in_the_same_step(
+    player: Player,
+) -> None:
+    player.marking()
+    player.hear(sg.Saved(7, "payload"))
+    cut = OpenCut(8, 7, 1, ("r/0",), HELD)
+    assert player.see(head=7, filling=9, cut=cut) == [sg.Commit(7, merged=True), sg.Merged(7), sg.Save(8, 9)]
+    assert player.hear(sg.Contributed(7)) == [], "that is over"
+    assert player.state.gate is Gate.OPEN
+
+
+@pytest.mark.parametrize("event", [sg.Stop(), sg.Triggered(1, 0)])
+def test_D5_a_leaver_and_a_full_count_stop_at_their_mark(player: Player, event: sg.Event) -> None:
+    player.hear(event)
+    player.marking()
+    assert kinds(player.hear(sg.GateClosed())) in (["Save", "Commit"], ["Exit"])
+    player = Player().running()
+    player.marking()
+    assert "CloseGate" in kinds(player.hear(event)), "behind it too"
+    player.hear(sg.GateClosed(), sg.Saved(7, "payload"), sg.Contributed(7))
+    assert player.state.ended is None, "R5: it waits for the merge"
+
+
+def test_D5_a_requeue_does_not_wait_for_the_merge_and_the_merge_does_not_void_it(player: Player) -> None:
+    player.marking()
+    player.sticks = True
+    player.hear(sg.Disturbed("why"))
+    (requeue,) = player.hear(sg.GateClosed())
+    assert isinstance(requeue, sg.Requeue)
+    player.hear(sg.Saved(7, "payload"), sg.Contributed(7))
+    assert player.see(phase=Phase.RUNNING, head=7, cut=None) == [sg.Merged(7)], "nothing is resolved from the head"
+    assert player.hear(sg.Sought(requeue.stamp)) == [sg.OpenGate(Stamp(1, 7, requeue.stamp.serial), 8)]
+
+
+def test_D5_pause_marks_that_come_with_a_cut_hold_for_what_is_behind_its_mark(player: Player) -> None:
+    assert kinds(player.marking(marks=frozenset({Mark("partition", "t[0]")}))) == ["CloseGate", "Save"]
+    assert kinds(player.hear(sg.GateClosed())) == ["Requeue", "OpenGate"]
+
+
+def test_D5_a_revocation_behind_a_mark_is_written_once_what_the_cut_has_taken_is_merged(player: Player) -> None:
+    player.marking()
+    assert kinds(player.hear(sg.Revoked())) == ["Clear", "CloseGate"]
+    assert (
+        kinds(player.hear(sg.GateClosed(), sg.Assigned(HELD, 2), sg.Revoked(), sg.Assigned(HELD, 3))) == ["Clear"] * 3
+    )
+    (contribute,) = player.hear(sg.Saved(7, "payload"))
+    assert isinstance(contribute, sg.Contribute) and contribute.generation == 1, "that of the mark"
+    assert player.hear(sg.Contributed(7)) == [], "it holds nothing of what it would commit"
+    merged, withdraw = player.see(phase=Phase.RUNNING, head=7, cut=None)
+    assert merged == sg.Merged(7) and isinstance(withdraw, sg.Withdraw) and withdraw.wants_reset
+    assert player.state.withdrawal is None and not player.state.submits
+
+
+def test_R3_a_revocation_behind_a_mark_is_written_where_the_cut_is_aborted_too(player: Player) -> None:
+    player.marking()
+    player.hear(sg.Revoked(), sg.GateClosed())
+    assert kinds(player.see(epoch=2, phase=Phase.RESETTING, cut=None)) == ["Withdraw", "Clear"]
+
+
+def test_R3_of_what_moved_before_anything_was_fetched_nothing_is_contributed() -> None:
+    p = Player()
+    p.see()
+    p.hear(sg.Lease(True), sg.Assigned(HELD, 1))
+    p.started()
+    p.see(phase=Phase.RUNNING)
+    p.marking()
+    assert kinds(p.hear(sg.Revoked())) == ["Clear", "Withdraw", "CloseGate"], (
+        "R2: it wants no reset, and aborts the cut"
+    )
+    assert p.hear(sg.Saved(7, "payload"), sg.GateClosed()) == []
+
+
+def test_D5_an_abort_behind_a_mark_drops_what_was_written_since(player: Player) -> None:
+    player.marking()
+    player.hear(sg.Saved(7, "payload"))
+    assert kinds(player.see(epoch=2, phase=Phase.RESETTING, cut=None, fills=None)) == ["CloseGate"]
+    assert player.hear(sg.GateClosed())[0] == sg.Clear(Stamp(2, 0, player.state.serial), drop=True)
+    assert player.state.marked == 0
 
 
 @pytest.mark.parametrize(

@@ -183,6 +183,12 @@ class Scenario:
         """End the producer; everything that it sent is in the ledger then."""
         self._stream.close()
 
+    @property
+    def stopping(self) -> Region:
+        """The region, by whose cuts members stop until the merge (SPEC D1, D3)."""
+        keys = self.config.model_dump(mode="json", exclude_none=True)
+        return Region(RegionConfig.of(**{**keys, "drain": "stop"}), self.region.plane)
+
     def region_anew(self, **keys: Any) -> Scenario:
         """The same region on a control plane that knows nothing of it, as after the loss of SQL; for the caller to end."""
         other = copy.copy(self)

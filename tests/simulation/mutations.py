@@ -10,6 +10,7 @@ from typing import Any
 
 from crkafka_core.lake import files, standing
 from crkafka_core.member import event_loop
+from crkafka_core.member.submitter import Submitter
 from crkafka_core.model import phase
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import ClientEvent, ClientState, Phase
@@ -21,6 +22,7 @@ from crkafka_core.plane import (
     goals,
     life,
     members,
+    numbers,
     resets,
     restored,
     retire,
@@ -290,7 +292,7 @@ def a_rewind_supersedes_nothing(stack: ExitStack) -> None:
     put(stack, epochs, "rewind", rewind)
 
 
-@mutation("D3", "D1", "I2", "I8", "M3", "I10")
+@mutation("D3", "D1", "I2", "I8", "M3", "I10", drain="stop")
 def a_cut_does_not_close_the_gate(stack: ExitStack) -> None:
     real = machine._Member.cut
 
@@ -597,4 +599,57 @@ def nobody_tells_that_no_merge_comes(stack: ExitStack) -> None:
 
 @mutation("I10", commit_at_drain=False)
 def what_is_merged_is_never_committed(stack: ExitStack) -> None:
-    put(stack, event_loop.EventLoop, "_commit_quietly", lambda self, offsets, checkpoint: None)
+    put(stack, event_loop.EventLoop, "_commit_cut", lambda self, cut, *, merged: None)
+
+
+@mutation("D3", drain="flow", trigger_count=0)
+def a_row_behind_the_mark_bears_the_number_of_the_cut(stack: ExitStack) -> None:
+    real = Submitter._take_mark
+
+    def take_mark(self: Any) -> None:
+        number = self._number
+        real(self)
+        self._number = number
+
+    put(stack, Submitter, "_take_mark", take_mark)
+
+
+@mutation("D5", drain="flow", trigger_count=0)
+def a_mark_is_taken_in_the_middle_of_a_batch(stack: ExitStack) -> None:
+    real = Submitter.save
+
+    def save(self: Any, cut: int, number: int) -> None:
+        real(self, cut, number)
+        self._take_mark()
+
+    put(stack, Submitter, "save", save)
+
+
+@mutation("I2", "I1", drain="flow", trigger_count=0, period=0.3)
+def a_merge_has_the_offsets_of_when_the_segments_were_closed(stack: ExitStack) -> None:
+    real = Submitter._close
+
+    def close(self: Any, taken: Any, handed: Any) -> None:
+        later = {tp: (at, self.offsets.next.get(tp, to), rows) for tp, (at, to, rows) in taken.offsets.items()}
+        real(self, replace(taken, offsets=later), handed)
+
+    put(stack, Submitter, "_close", close)
+    put(stack, merge, "broken_spans", lambda offsets, spans: "")
+
+
+@mutation("I10", "X6", "I7", drain="flow", trigger_count=0)
+def the_merge_of_a_mark_says_nothing_of_where_the_next_number_begins(stack: ExitStack) -> None:
+    put(stack, numbers, "begin", lambda tx, offsets: None)
+
+
+@mutation("I6", "C5", "I10", "X6", "T3", drain="flow", trigger_count=0, faults=KILLS_IN_CUTS, period=0.3)
+def an_abort_behind_a_mark_hands_the_next_number_out_again(stack: ExitStack) -> None:
+    real = epochs.raise_epoch
+
+    def raise_epoch(tx: Any, cause: Any, text: str, **kwargs: Any) -> Any:
+        if before := tx.region().open_cut:
+            numbers.leave_behind(tx)
+            tx.set_region(filling=before)
+        return real(tx, cause, text, **kwargs)
+
+    put(stack, epochs, "raise_epoch", raise_epoch)

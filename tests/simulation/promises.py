@@ -102,7 +102,9 @@ def a_save_that_fails_resets_at_once(seed: int) -> None:
 def _a_commit_fails(error: Exception, cause: ResetCause) -> Promise:
     def check(seed: int) -> None:
         struck, strike = fails_once(_consumer("commit"), error)
-        seen = watch(seed, (AT, strike), static=True)  # a dynamic one that comes back makes another rebalance
+        seen = watch(
+            seed, (AT, strike), static=True, drain="stop"
+        )  # a dynamic one that comes back makes another rebalance
         seen.resumed(seen.reset_for(cause, "", struck.at), 2 * SOON)
 
     check.__name__ = f"a_drain_whose_commit_fails_by_{type(error).__name__}_resets_at_once"

@@ -101,12 +101,12 @@ def a_failed_save_is_swallowed(stack: ExitStack) -> None:
 
 def _a_failed_commit_ends_as(outcome: sg.Outcome | None) -> Callable[[ExitStack], None]:
     def plant(stack: ExitStack) -> None:
-        real = EventLoop._commit_drained
+        real = EventLoop._commit_cut
 
-        def commit(self: Any, cut: int) -> None:
+        def commit(self: Any, cut: int, *, merged: bool) -> None:
             heard: list[Any] = []
             with patch.object(self, "post", heard.append):
-                real(self, cut)
+                real(self, cut, merged=merged)
             for event in heard:
                 done = isinstance(event, sg.Committed) and event.outcome is sg.Outcome.DONE
                 if done:
@@ -114,7 +114,7 @@ def _a_failed_commit_ends_as(outcome: sg.Outcome | None) -> Callable[[ExitStack]
                 elif outcome is not None:
                     self.post(sg.Committed(cut, outcome))
 
-        put(stack, EventLoop, "_commit_drained", commit)
+        put(stack, EventLoop, "_commit_cut", commit)
 
     return plant
 

@@ -11,7 +11,7 @@ from crkafka_core.control import Tx
 from crkafka_core.hosts.processes import ProcessHost
 from crkafka_core.kafka.edge import Admin
 from crkafka_core.member.main import REFUSED
-from crkafka_core.model.errors import CrkafkaError, DataLoss, ServiceUnavailable
+from crkafka_core.model.errors import CrkafkaError, DataLoss, Refused, ServiceUnavailable
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Table
@@ -295,7 +295,11 @@ class Person(Actor):
             SimulatedRegion(self).init()
         try:
             self.region.start(by="person", restored=restored)
-        except DataLoss:  # Kafka could not give again what would be taken from the tables: they are kept as they are
+        except (
+            Refused
+        ) as refused:  # what would be taken from the tables cannot be given again: they are kept as they are
+            if not isinstance(refused, DataLoss) and "whose segments are gone" not in refused.message:
+                raise
             for table in self.plane.read(lambda reader, _: reader.select(Table)):
                 self.plane.do(partial(tables.undeclare, name=table.name, by="person"))
             self.region.start(by="person", restored=restored)

@@ -43,6 +43,7 @@ def configured(plan: Plan, **changes: Any) -> RegionConfig:
         "topics": [f"t{i}" for i in range(len(plan.partitions))],
         "members": plan.members,
         "trigger": trigger,
+        "drain": plan.drain,
         "commit": "drain" if plan.commit_at_drain else "consistent",
         "static_membership": plan.static,
         "data_loss": plan.data_loss,

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 from crkafka_core.config import RegionConfig
 from crkafka_core.kafka.edge import Admin, Consumer
 from crkafka_core.member.main import CODES, MemberProcess, Parts
-from crkafka_core.member.open_segments import OpenSegments
+from crkafka_core.member.open_segments import Handed, OpenSegments
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.offsets import TP
-from crkafka_core.model.segment import ClosedSegment
 from crkafka_core.model.segment_name import SegmentName
 from crkafka_core.protocol import signals as sg
 from crkafka_core.protocol.signals import ExitKind
@@ -48,8 +47,10 @@ class SimulatedMember(Owner):
         self.parts: Parts | None = None
         self.written: dict[TP, int] = {}
         """Where the tuples leave off that it has written since its segments were handed over or dropped."""
+        self.left_off: dict[TP, int] = {}
+        """And where those leave off that it has handed over since it started from a head."""
         self.begun: SegmentName | None = None
-        """The last of those segments."""
+        """The last segment that it has begun, and not handed over or dropped."""
         self.stop = SimulatedSignal()
         self.runtime = SimulatedRuntime(world.scheduler, self, world.unique)
         world.scheduler.spawn(self, "main", self._main)
@@ -88,30 +89,36 @@ class SimulatedMember(Owner):
 
         def placed(stamp: sg.Stamp, offsets: Mapping[TP, int], leader_epochs: Mapping[TP, int]) -> None:
             self.world.judged(lambda: self.world.oracle.sought(self, stamp, offsets))
-            if self.written and not (submitter._drop or submitter._task):
+            if self.written and not (submitter._drop or submitter._dropping_since is not None):
                 self.world.fail(Violation("M3", f"{self.name} seeks while its open segment holds tuples"))
+            self.left_off = {}
             place(stamp, offsets, leader_epochs)
 
         setattr(submitter, "place", placed)  # noqa: B010
 
     def _watch_segments(self, segments: OpenSegments) -> None:
-        """D1, D3: nothing is submitted while they are closed for a cut, nor after that."""
-        close, drop, world = segments.close, segments.drop, self.world
+        """D1, D3, D5: nothing is submitted while they are handed over for a cut; after that, only to a number that is handed out."""
+        hand_over, drop, world = segments.hand_over, segments.drop, self.world
 
-        def closes() -> tuple[ClosedSegment, ...]:
-            if self.submits:
-                world.fail(Violation("D1", f"{self.name} saves while a permit is given or held"))
+        def hands_over() -> Handed:
+            assert self.parts is not None
+            submitter = self.parts.submitter
+            begun = self.begun
+            if submitter._open and begun is not None and (begun.epoch, begun.number + 1) not in world.oracle.ran:
+                world.fail(Violation("D1", f"{self.name} saves while a permit is given, and no number is handed out"))
+            if submitter._holder:
+                world.fail(Violation("D5", f"{self.name} takes its offsets in the middle of a batch"))
             if self.begun is not None:
                 world.oracle.closes(self.begun)
-            handed = close()
+            self.left_off |= self.written
             self.written, self.begun = {}, None
-            return handed
+            return hand_over()
 
         def drops() -> None:
-            self.written, self.begun = {}, None
+            self.written, self.left_off, self.begun = {}, {}, None
             drop()
 
-        setattr(segments, "close", closes)  # noqa: B010
+        setattr(segments, "hand_over", hands_over)  # noqa: B010
         setattr(segments, "drop", drops)  # noqa: B010
 
     # What hits it

@@ -210,8 +210,8 @@ class Oracle:
                 self.gaps[stamp.epoch, stamp.base, tp] = offset
 
     def submitted(self, who: Owner, name: SegmentName, tp: TP, records: list[Record], written: int | None) -> None:
-        """I7, I3, M8, D3: nothing flows before the region ran, or between drain and resume; the first tuple of a partition since a cut is
-        the first at or after the offset in the head, and each other one follows the one before, also into the next segment."""
+        """I7, I3, M8, D3: nothing flows before the region ran, or to a number that its cut has taken; the first tuple of a partition
+        since a start is the first at or after the offset in the head, each other one follows the one before, also behind a mark."""
         heads = self.ran.get((name.epoch, name.number), {})
         if not heads:
             raise Violation(
@@ -228,7 +228,7 @@ class Oracle:
         if all(paused):
             raise Violation("P2", f"{who.name} submits {tp}, which was paused when the region came to run")
         if (name.incarnation, name.epoch, name.number) in self.drained:
-            raise Violation("D3", f"{who.name} submits {tp}@{records[0][0]} between drain and resume")
+            raise Violation("D3", f"{who.name} submits {tp}@{records[0][0]} to {name.number} behind its cut")
         starts = set() if written is None else {written}
         for head in heads if written is None else ():
             gap = self.gaps.get((name.epoch, head, tp))
@@ -258,7 +258,8 @@ class Oracle:
 
     def still_there(self, name: SegmentName) -> None:
         """T3: what is being filled is nobody's to collect."""
-        if name.path not in self.disk and (name.epoch, name.number) == (self.row.epoch, self.row.filling):
+        filled = (self.row.filling, self.row.open_cut)
+        if name.path not in self.disk and name.epoch == self.row.epoch and name.number in filled:
             raise Violation("T3", f"{name.path} was collected while it was written")
 
     def committed(self, who: Owner, offsets: Mapping[TP, int]) -> None:
@@ -350,6 +351,8 @@ class Oracle:
         fillers = reader.select(Filler, ("checkpoint", "=", row.open_cut))
         self.fixed = {(e.member, e.incarnation) for e in fillers}
         self._settled(reader, row, "opens a cut")
+        if row.filling > row.open_cut:  # a mark: who has taken its offsets goes on (SPEC D5)
+            self._runs(reader, row)
 
     def _settled(self, reader: Reader, row: Region, what: str) -> None:
         """G8, by its own words and not by the code that decides it."""

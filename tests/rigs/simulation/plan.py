@@ -97,6 +97,8 @@ class Plan:
     static: bool = True
     commit_at_drain: bool = True
     trigger_count: int = 0
+    drain: Literal["flow", "stop"] = "flow"
+    """Whether members go on while a cut is open, where none counts tuples."""
     period: float | None = 2.0
     """None: cuts come by the count alone."""
     tables: int = 0
@@ -148,6 +150,7 @@ def plan(seed: int) -> Plan:
         partitions=tuple(rng.randint(1, 3) for _ in range(rng.choice((1, 1, 2)))),
         static=rng.random() < 0.6,
         commit_at_drain=rng.random() < 0.8,
+        drain="stop" if Random(f"drain {seed}").random() < 0.25 else "flow",
         trigger_count=trigger,
         period=rng.choice((0.3, 1.0, 2.0, None) if trigger else (0.3, 1.0, 2.0)),
         tables=1 if TO_TABLES & set(kinds) else rng.choice((0, 0, 1)),
@@ -157,7 +160,7 @@ def plan(seed: int) -> Plan:
         data_loss="gap" if later or "retention" in kinds else "stop",
         segment_rows=segment_rows,
         queue_rows=queue_rows,
-        sluggish=rng.choice(("", "", *LOOPS)),
+        sluggish="closer" if Random(f"closer {seed}").random() < 0.1 else rng.choice(("", "", *LOOPS)),
         chaos=chaos,
         faults=tuple(sorted(everything, key=lambda f: f.at)),
     )

@@ -15,6 +15,7 @@ from typing import Any
 from greenlet import getcurrent, greenlet
 
 from crkafka_core.loop import Loop, Signal, Turns
+from crkafka_core.member.closer import Closer
 from crkafka_core.member.event_loop import EventLoop
 from crkafka_core.member.reporter import Reporter
 from crkafka_core.member.resolver import Resolver
@@ -24,6 +25,7 @@ from crkafka_core.member.watchdog import Watchdog
 WAITS_BY_ITSELF: dict[type, tuple[float, Callable[[Any], bool]]] = {
     EventLoop: (0.05, lambda loop: loop._may_poll() or not loop.inbox.empty()),
     Submitter: (1.0, lambda loop: loop._task is not None or loop._over or loop._ready()),
+    Closer: (5.0, lambda loop: not loop.todo.empty()),
     Reporter: (5.0, lambda loop: loop._effect is not None or not loop._todo.empty()),
     Resolver: (5.0, lambda loop: not loop._questions.empty()),
     Watchdog: (0.4, lambda loop: loop._over.is_set()),

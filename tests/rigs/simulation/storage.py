@@ -132,7 +132,8 @@ class SimulatedWriter:
             self._spans[run.tp] = Span(run.tp, last.first if last is not None else run.first, run.next, rows)
 
     def _judge(self, tp: TP, records: list[Record]) -> None:
-        self._world.oracle.submitted(self._owner, self.name, tp, records, self._owner.written.get(tp))
+        owner = self._owner
+        self._world.oracle.submitted(owner, self.name, tp, records, owner.written.get(tp, owner.left_off.get(tp)))
 
     def close(self, topic_ids: Mapping[str, str] | None = None, merged: int = 0) -> ClosedSegment:
         if self._closed is None:
