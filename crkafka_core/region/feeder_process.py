@@ -14,7 +14,6 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable
 from functools import partial
 
 from crkafka_core.control import Tx
@@ -24,6 +23,7 @@ from crkafka_core.model.errors import CrkafkaError, LeaseHeld
 from crkafka_core.model.rows import Lease
 from crkafka_core.plane import leases, limits
 from crkafka_core.plane import tables as plane
+from crkafka_core.region.keeper import Tell
 from crkafka_core.region.lease import free
 
 _log = logging.getLogger(__name__)
@@ -32,8 +32,6 @@ MODULE = "crkafka_core.spark.feeder"
 PATIENCE = 60.0
 """Seconds that it has for what is merged when its host ends, its start included."""
 _LONGEST = 60.0
-
-Tell = Callable[[str], None]
 
 
 class FeederProcess:

@@ -16,7 +16,7 @@ from crkafka_core.model.rows import Lease
 from crkafka_core.plane import hosts, leases
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.region.feeder import Ending, Warm, feeding
-from crkafka_core.region.feeder_process import Tell
+from crkafka_core.region.keeper import Tell
 from crkafka_core.region.lease import DriverLease, free, this_process
 
 if TYPE_CHECKING:

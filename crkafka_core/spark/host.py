@@ -32,8 +32,9 @@ from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import MemberStatus, Region
 from crkafka_core.plane import roster
 from crkafka_core.region.host import running
+from crkafka_core.region.keeper import Keeper
 from crkafka_core.spark import java_log, launch, location, session, shipping, tables
-from crkafka_core.spark.feeder import SparkFeeder
+from crkafka_core.spark.feeder import BySpark
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -159,9 +160,10 @@ class SparkHost(Supervisor[MemberJob]):
         said = {m.name: m.host.split(" pid ") for m in rows if m.status is MemberStatus.LIVE}
         return {name: int(parts[1]) for name, parts in said.items() if len(parts) == 2 and parts[0] == here}
 
-    def feeder(self, tell: Callable[[str], None], news: Callable[[str], None]) -> SparkFeeder:
+    def feeder(self, tell: Callable[[str], None], news: Callable[[str], None]) -> Keeper:
         """Keeps tables fresh in the session of the members."""
-        return SparkFeeder(self._region, lambda: self._spark, tell=tell, news=news, why_not=self._no_slot)
+        way = BySpark(self._region, lambda: self._spark, news=news, why_not=self._no_slot)
+        return Keeper(self._region, way, tell=tell)
 
     def _no_slot(self) -> str:
         """Members take a slot each for as long as they run: a job beside them would wait for ever."""

@@ -13,8 +13,7 @@ from crkafka_core.cli.main import cli
 from crkafka_core.hosts import supervisor
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.limits import Limits
-from crkafka_core.region import feeder_process
-from crkafka_core.spark import feeder as spark_feeder
+from crkafka_core.region import feeder_process, keeper
 
 DEPLOY = Path(__file__).parents[2] / "docs" / "deploy"
 
@@ -30,7 +29,7 @@ def _parsed(arguments: list[str]) -> dict[str, Any]:
 def last_cut(drain_timeout: float) -> float:
     """Seconds that a host takes at most from SIGTERM to its end, as the pages say it."""
     members_leave = supervisor.PATIENCE_S + supervisor.KILL_S
-    tables_follow = max(feeder_process.PATIENCE, spark_feeder.LAST + 10) + 10
+    tables_follow = max(feeder_process.PATIENCE, keeper.LAST + 10) + 10
     said = 2 * drain_timeout + 120  # the group settles, then the cut has its deadline
     assert said >= 2 * drain_timeout + members_leave + tables_follow
     return said

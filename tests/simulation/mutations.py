@@ -38,7 +38,7 @@ from crkafka_core.plane.member_plane import MemberPlane
 from crkafka_core.protocol import machine, merge, settle
 from crkafka_core.protocol import signals as sg
 from crkafka_core.protocol.machine import State
-from crkafka_core.region import feeder
+from crkafka_core.region import keeper
 from crkafka_core.region import retire as region_retire
 from crkafka_core.region.driver import Driver
 from crkafka_core.segments import owner
@@ -457,15 +457,15 @@ def a_table_is_not_asked_what_it_has(stack: ExitStack) -> None:
 
 @mutation("I10", tables=1, adopts=True, aided=False, faults=(Fault(4.0, "reset"),))
 def hosts_feed_no_table(stack: ExitStack) -> None:
-    put(stack, feeder.Feeder, "_feed", lambda self: False)
+    put(stack, keeper.Keeper, "_feed", lambda self: False)
 
 
 @mutation(
     "I10", faults=tuple(Fault(5.0 + 2 * i, "rewind", value=0.1) for i in range(4)), tables=1, adopts=True, aided=False
 )
 def hosts_fence_no_table(stack: ExitStack) -> None:
-    real = feeder.due
-    put(stack, feeder, "due", lambda reader, region: ([], real(reader, region)[1]))
+    real = keeper.due
+    put(stack, keeper, "due", lambda *given: ([], real(*given)[1]))
 
 
 @mutation("X4", faults=tuple(Fault(5.0 + 2 * i, "rewind", value=0.1) for i in range(4)), tables=1, adopts=True)

@@ -22,10 +22,12 @@ from crkafka_core.holder import holder
 from crkafka_core.model.rows import Table
 from crkafka_core.plane import leases
 from crkafka_core.plane import tables as plane
-from crkafka_core.region import feeder_process
+from crkafka_core.region import feeder_process, keeper
 from crkafka_core.region.feeder_process import FeederProcess
+from crkafka_core.region.keeper import Keeper
+from crkafka_core.region.lease import DriverLease
 from crkafka_core.spark import feeder, tables
-from crkafka_core.spark.feeder import SparkFeeder
+from crkafka_core.spark.feeder import BySpark
 from tests.rigs.landing import Landing
 from tests.rigs.memory import MemoryStore
 
@@ -44,6 +46,10 @@ bronze = hangs = mine = typed = as_merged
 def a_session() -> Any:
     """One that nobody has stopped, and that does nothing."""
     return SimpleNamespace(is_stopped=False)
+
+
+def kept(landing: Landing, session: Any, *, tell: Any = lambda _: None, news: Any = None, **more: Any) -> Keeper:
+    return Keeper(landing.region, BySpark(landing.region, session, news=news or tell, **more), tell=tell)
 
 
 def table_of(landing: Landing, name: str) -> Table:
@@ -85,15 +91,15 @@ def test_a_write_that_takes_long_is_told_of_while_it_does_and_is_no_trouble(
     trouble: list[str] = []
     monkeypatch.setattr(feeder.tables, "advance", lambda *_, **__: until(lambda: len(said) > 1, 20))
     landing = Landing(MemoryStore(), tmp_path, partitions=1, members=1, tables=declared(tmp_path, "typed"))
-    running = SparkFeeder(landing.region, lambda: None, tell=trouble.append, news=said.append)  # type: ignore[arg-type, return-value]
-    running._spark = object()  # type: ignore[assignment]
-    running._write("typed", [])
+    way = BySpark(landing.region, a_session, news=said.append)
+    way.open()
+    Keeper(landing.region, way, tell=trouble.append)._write("typed", way.advance)
     assert {text.rsplit(" for ", 1)[0] for text in said} == {"table typed: Spark is still writing,"} and not trouble
 
 
 def test_what_is_due_when_a_write_ends_is_begun_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feeder, "_PATIENCE", 20.0)
-    monkeypatch.setattr(feeder, "LAST", 0.1)
+    monkeypatch.setattr(keeper, "_PATIENCE", 20.0)
+    monkeypatch.setattr(keeper, "LAST", 0.1)
     monkeypatch.setattr(feeder.location, "tag_jobs", lambda *_: None)
     monkeypatch.setattr(feeder.location, "cancel_jobs", lambda *_: None)  # a busy machine may still be in a write
     writes: list[None] = []
@@ -104,7 +110,7 @@ def test_what_is_due_when_a_write_ends_is_begun_at_once(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(feeder.tables, "advance", write)
     landing = Landing(MemoryStore(), tmp_path, partitions=1, members=1, tables=declared(tmp_path, "typed"))
-    running = SparkFeeder(landing.region, a_session)  # type: ignore[arg-type]
+    running = kept(landing, a_session)
     landing.land(5)
     running.begin()
     until(lambda: len(writes) > 2, 10)
@@ -113,18 +119,18 @@ def test_what_is_due_when_a_write_ends_is_begun_at_once(tmp_path: Path, monkeypa
 
 def test_an_end_that_does_not_wait_for_a_write_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     free = threading.Event()
-    monkeypatch.setattr(feeder, "LAST", -9.5)  # seconds; ten more are for the thread
+    monkeypatch.setattr(keeper, "LAST", 0.1)
     monkeypatch.setattr(feeder.location, "tag_jobs", lambda *_: None)
     monkeypatch.setattr(feeder.location, "cancel_jobs", lambda *_: free.set())
     monkeypatch.setattr(feeder.tables, "advance", lambda *_, **__: free.wait(20))
     landing = Landing(MemoryStore(), tmp_path, partitions=1, members=1, tables=declared(tmp_path, "typed"))
     trouble: list[str] = []
-    running = SparkFeeder(landing.region, a_session, tell=trouble.append, news=lambda _: None)  # type: ignore[arg-type, return-value]
+    running = kept(landing, a_session, tell=trouble.append, news=lambda _: None)
     landing.land(5)
     running.begin()
     until(lambda: running._running())
     running.end()
-    assert trouble == ["a table is still written as this host ends: it stops there, and the next host goes on"]
+    assert trouble == ["what is still being written is left to the next host: typed"]
 
 
 def test_what_goes_well_in_the_process_is_news_and_what_does_not_is_trouble(
@@ -174,7 +180,7 @@ def test_A7_who_feeds_is_seen_while_spark_still_starts_and_no_longer_once_that_i
         starts.set()
         free.wait(60)
 
-    running = SparkFeeder(landing.region, session)
+    running = kept(landing, session)
     running.begin()
     try:
         assert starts.wait(20)
@@ -200,7 +206,7 @@ def test_A7_the_process_that_feeds_is_seen_before_it_has_come_so_far_and_goes_on
     try:
         until(lambda: tokens, 60)
         assert fed_by(landing, "typed")
-        with feeder.DriverLease(landing.region.plane, plane.SPARK_FEEDER, "the process", token=tokens[0]):
+        with DriverLease(landing.region.plane, plane.SPARK_FEEDER, "the process", token=tokens[0]):
             assert fed_by(landing, "typed") == "the process"
     finally:
         running.end()
@@ -212,7 +218,7 @@ def test_nothing_is_told_of_a_write_that_its_host_has_cancelled(
 ) -> None:
     cancelled, said = threading.Event(), list[str]()
     monkeypatch.setattr(still, "FIRST", 0.01)
-    monkeypatch.setattr(feeder, "LAST", 0.1)
+    monkeypatch.setattr(keeper, "LAST", 0.1)
     monkeypatch.setattr(feeder.location, "tag_jobs", lambda *_: None)
     monkeypatch.setattr(feeder.location, "cancel_jobs", lambda *_: cancelled.set())
 
@@ -226,13 +232,12 @@ def test_nothing_is_told_of_a_write_that_its_host_has_cancelled(
     monkeypatch.setattr(feeder.tables, "advance", hangs)
     landing = Landing(MemoryStore(), tmp_path, partitions=1, members=1, tables=declared(tmp_path, "typed"))
     landing.land(1)
-    running = SparkFeeder(landing.region, a_session, tell=said.append)  # type: ignore[arg-type]
-    monkeypatch.setattr(running._thread, "join", lambda _: until(lambda: not running._thread.is_alive(), 20))
+    running = kept(landing, a_session, tell=said.append)
     running.begin()
     until(lambda: running._running(), 20)
     running.end()
     assert cancelled.is_set() and not running._running()
-    assert {text.rsplit(" for ", 1)[0] for text in said if "ends: it stops" not in text} == {
+    assert {text.rsplit(" for ", 1)[0] for text in said if "next host" not in text} == {
         "table typed: Spark is still writing,"
     }
 
@@ -246,7 +251,7 @@ def test_what_it_tells_its_host_has_no_secret_of_its_own_process(tmp_path: Path)
     landing = Landing(MemoryStore(), tmp_path, partitions=1, members=1, tables=declared(tmp_path, "typed"))
     said: list[str] = []
     remember("canary-of-a-table")
-    SparkFeeder(landing.region, lambda: None, tell=said.append)._fail("typed", "OSError: no canary-of-a-table")  # type: ignore[arg-type, return-value]
+    kept(landing, a_session, tell=said.append)._fail("typed", "OSError: no canary-of-a-table")
     assert said == ["table typed: OSError: no ***"]
 
 
@@ -264,7 +269,7 @@ def test_K6_a_table_that_hangs_keeps_no_other_back_and_who_feeds_is_seen(
         return advance(session, region, name, **more)
 
     monkeypatch.setattr(tables, "advance", hanging)
-    running = SparkFeeder(landing.region, lambda: spark)
+    running = kept(landing, lambda: spark)
     running.begin()
     try:
         for number in (1, 2):
@@ -300,7 +305,7 @@ def test_K6_what_fails_is_told_once_and_tried_again_and_no_slot_leaves_tables_to
         return advance(*given, **more)
 
     monkeypatch.setattr(tables, "advance", sometimes)
-    running = SparkFeeder(landing.region, lambda: spark, tell=said.append, why_not=lambda: why[0])
+    running = kept(landing, lambda: spark, tell=said.append, why_not=lambda: why[0])
     monkeypatch.setattr(running._over, "wait", lambda _: time.sleep(0.02))
     running.begin()
     try:

@@ -64,7 +64,7 @@ def test_what_is_merged_last_is_adopted_before_it_ends(lake: Lake) -> None:
     running._over.set()
     assert not running.turn()
     assert lake.rows() == upto(15)
-    assert lake.region.plane.read(lambda r, row: leases.held(r, feeder.LEASE)) == []
+    assert lake.region.plane.read(lambda r, row: leases.held(r, plane.FEEDER)) == []
 
 
 def test_many_checkpoints_wait_and_few_commits_take_them(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +89,7 @@ def test_a_second_feeder_waits_and_who_feeds_is_seen(lake: Lake) -> None:
     assert not second.turn(0.0)
     assert lake.table().acknowledged == 0
     assert lake.region.plane.read(who) != ""
-    with pytest.raises(LeaseHeld), DriverLease(lake.region.plane, feeder.LEASE, "another"):
+    with pytest.raises(LeaseHeld), DriverLease(lake.region.plane, plane.FEEDER, "another"):
         pass
     assert first.turn(0.0)
     assert lake.rows() == upto(5)
@@ -137,7 +137,7 @@ def test_what_a_killed_host_held_does_not_hold_its_successor_up(lake: Lake) -> N
     ended.wait()
     dead = f"{machine()}:{ended.pid}"
     lake.landing.land(5)
-    for kind in (feeder.LEASE, "writer:bronze"):
+    for kind in (plane.FEEDER, "writer:bronze"):
         lake.region.plane.do(lambda tx, k=kind: leases.take(tx, k, holder=dead, token="dead", length=3_600))
     running = Feeder(lake.region)
     assert running.turn(0.0) and running.turn(0.0)

@@ -15,7 +15,7 @@ from crkafka_core.lake import road
 from crkafka_core.lake.handle import Handle
 from crkafka_core.model.errors import Refused
 from crkafka_core.plane import tables as plane
-from crkafka_core.region import feeder
+from crkafka_core.region import keeper
 from crkafka_core.region.feeder import Feeder
 from tests.tables.conftest import Lake, upto
 
@@ -51,8 +51,8 @@ def test_a_commit_that_hangs_holds_up_no_other_table_and_is_told_once(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hanging, told = Hanging(monkeypatch, "away"), list[str]()
-    monkeypatch.setattr(feeder, "_HANGS", 0.5)
-    monkeypatch.setattr(feeder, "_TOGETHER", 0.2)
+    monkeypatch.setattr(keeper, "_HANGS", 0.5)
+    monkeypatch.setattr(keeper, "_TOGETHER", 0.2)
     running = Feeder(lake.region, tell=told.append)
     for _ in range(4):
         lake.landing.land(5)
@@ -73,8 +73,8 @@ def test_a_commit_that_hangs_holds_up_no_other_table_and_is_told_once(
 
 def test_the_end_does_not_wait_for_a_commit_that_hangs(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     hanging, told = Hanging(monkeypatch, "away"), list[str]()
-    monkeypatch.setattr(feeder, "_TOGETHER", 0.2)
-    monkeypatch.setattr(feeder, "LAST", 1.0)
+    monkeypatch.setattr(keeper, "_TOGETHER", 0.2)
+    monkeypatch.setattr(keeper, "LAST", 1.0)
     lake.landing.land(5)
     running = Feeder(lake.region, tell=told.append)
     running.begin()
@@ -97,8 +97,8 @@ def test_at_the_end_a_table_that_fails_is_not_tried_again_and_again_beside_one_t
         raise Refused("the lake is dry")
 
     monkeypatch.setattr(road, "advance", advance)
-    monkeypatch.setattr(feeder, "_TOGETHER", 0.2)
-    monkeypatch.setattr(feeder, "LAST", 1.5)
+    monkeypatch.setattr(keeper, "_TOGETHER", 0.2)
+    monkeypatch.setattr(keeper, "LAST", 1.5)
     lake.landing.land(5)
     running = Feeder(lake.region)
     running.turn(0.0)

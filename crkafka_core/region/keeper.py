@@ -1,0 +1,277 @@
+"""Keeps tables fresh: as soon as a checkpoint is merged its rows come into each, and after a rewind each is fenced (SPEC K6, X4, A7).
+
+One for each way of writing (without Spark, by a Spark session), by a lease; it is woken by the control plane and does not poll. Each
+table, or each family of one shape, is written on a thread of its own: one that hangs holds up no other, and no end. What cannot be done
+is told once and tried again later: an alarm counts how far a table is behind, whoever writes it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Protocol
+
+from crkafka_core.control import Reader
+from crkafka_core.holder import holder
+from crkafka_core.lake.handle import Handle
+from crkafka_core.loop import Loop, Runtime
+from crkafka_core.model.errors import CrkafkaError, LeaseHeld
+from crkafka_core.model.redaction import redact_values
+from crkafka_core.model.rows import Region, Table
+from crkafka_core.plane import epochs
+from crkafka_core.plane import tables as plane
+from crkafka_core.region.lease import DriverLease, free
+
+_log = logging.getLogger(__name__)
+Tell = Callable[[str], None]
+_PATIENCE = 0.5
+"""Seconds after which it looks again though nothing was told."""
+_AWAY = 2.0
+"""Seconds between two tries of a lease that another has, or of a control plane that is away."""
+_LONGEST = 30.0
+"""Seconds between two tries of a table that fails."""
+_TOGETHER = 1.0
+"""Seconds for which it waits for the commits that it has begun, before it looks what else is due."""
+_HANGS = 60.0
+"""Seconds after which a commit that has not ended is told."""
+LAST = 45.0
+"""Seconds at its end for what is merged by then."""
+Due = list[tuple[str, Callable[[str], object]]]
+"""Tables, or the first of a family, and what is to be done to each."""
+
+
+class Way(Protocol):
+    """How some of the tables are written."""
+
+    lease: str
+    """Kind of the lease of who keeps these tables."""
+    pause: float
+    """Seconds after which it looks whether a write has ended, at most."""
+
+    def families(self, reader: Reader, row: Region) -> list[list[Table]]:
+        """Those tables, each with all that are written together with it."""
+
+    def why_not(self) -> str:
+        """Why nothing can be written now; empty when it can."""
+
+    def open(self) -> None:
+        """Called once there is something to write; may take long."""
+
+    def over(self) -> str:
+        """Why nothing can be written any more, ever; empty while it can."""
+
+    def fence(self, name: str) -> object: ...
+    def advance(self, name: str) -> object: ...
+
+    def between(self) -> None:
+        """Called on the keeper's thread between its rounds."""
+
+    def explained(self, error: Exception) -> str:
+        """Of an error that is none of ours."""
+
+    def cancel(self) -> float:
+        """End what is still being written, at the end; for how many seconds that is waited for."""
+
+
+class Writing(Loop):
+    """One commit to one table, or one pass over a family, on a thread of its own."""
+
+    def __init__(self, name: str, work: Callable[[], bool], runtime: Runtime) -> None:
+        super().__init__(f"feeds {name}", runtime)
+        self._work = work
+        self.began, self.moved, self.warned = runtime.now(), False, False
+
+    def turn(self, patience: float = 0.0) -> bool:
+        self.moved = self._work()
+        return False
+
+
+class Keeper(Loop):
+    """Threads: its own, one for each family that is written at this moment, and one that renews its lease."""
+
+    def __init__(self, region: Handle, way: Way, *, tell: Tell = lambda _: None, token: str = "") -> None:
+        """`token`: of a lease that has been taken for it already."""
+        super().__init__("feeder", region.runtime)
+        self._region, self._way, self._tell, self._token = region, way, tell, token
+        self._left = region.config.left_to_others
+        self._over, self._ended = threading.Event(), False
+        self._lease: DriverLease | None = None
+        self._failed: dict[str, tuple[int, float]] = {}
+        """Table → failures in a row, and when to try again."""
+        self._said: dict[str, str] = {}
+        self._writing: dict[str, Writing] = {}
+        """Table → its last commit, which may still be under way."""
+
+    def begin(self) -> None:
+        self._runtime.start(self)
+
+    def end(self) -> None:
+        """Bring in what is merged by now, for at most `LAST` seconds, then end."""
+        self._over.set()
+        self._runtime.ended(self, None)
+        self._ended = True
+        patience = self._way.cancel()
+        for writing in self._writing.values():
+            self._runtime.ended(writing, patience)
+
+    def abandon(self) -> None:
+        """End without bringing in anything more: others may write the tables at once."""
+        self._over.set()
+        self._let_go()
+
+    def turn(self, patience: float = _PATIENCE) -> bool:
+        """Begin what is due; else wait for a change of the region. False: it has ended."""
+        try:
+            return self._turn(patience)
+        except CrkafkaError as error:
+            if not isinstance(error, LeaseHeld):
+                _log.warning("feeder: %s", error)
+            self._let_go()
+        except BaseException as error:
+            # A thread that died here would go on holding its lease: no other host could take over. (A panic of Delta's library
+            # is no Exception.)
+            _log.exception("feeder")
+            self._say("", f"{type(error).__name__}: {error}")
+            self._let_go()
+            if not isinstance(error, Exception) and type(error).__module__ == "builtins":
+                raise
+        self._runtime.wait(self._over, _AWAY)
+        return not self._over.is_set()
+
+    def _turn(self, patience: float) -> bool:
+        version, wanted = self._region.plane.read(lambda reader, row: (row.version, self._way.families(reader, row)))
+        why = self._way.why_not() if wanted else ""
+        self._say("", why)
+        if (why and not self._running()) or not (wanted or self._lease):
+            self._let_go()
+            if not self._over.is_set():
+                self._region.plane.wait(version, patience)
+            return not self._over.is_set()
+        if self._lease is None:
+            free(self._region, self._way.lease)
+            data = plane.left_out(self._left)
+            lease = DriverLease(
+                self._region.plane, self._way.lease, holder(), token=self._token, data=data, runtime=self._runtime
+            )
+            self._lease = lease.__enter__()
+            self._way.open()
+        if gone := self._way.over():
+            self._say("", gone)
+            self._over.set()
+        elif self._over.is_set():
+            self._finish()
+        if self._over.is_set():
+            self._let_go()
+            return False
+        fed = not why and self._feed()
+        self._way.between()
+        if not fed:
+            writes = any(not self._runtime.ended(each, 0.0) for each in self._writing.values())
+            self._region.plane.wait(version, min(patience, self._way.pause) if writes else patience)
+        return True
+
+    def _let_go(self) -> None:
+        lease, self._lease = self._lease, None
+        try:
+            if lease is not None:
+                lease.let_go()
+        except CrkafkaError as error:
+            _log.warning("feeder: %s", error)
+
+    def _finish(self) -> None:
+        """What is merged by now; what has failed is tried once more, whenever it would have been."""
+        self._failed = {name: (failures, 0.0) for name, (failures, _) in self._failed.items()}
+        limit = self._runtime.now() + LAST
+        while self._feed() or self._running():
+            if self._runtime.now() > limit:
+                self._say("", f"what is still being written is left to the next host: {', '.join(self._running())}")
+                return
+
+    def _running(self) -> list[str]:
+        """Tables with a commit that has not ended, which is waited for a moment."""
+        return [name for name, writing in self._writing.items() if not self._runtime.ended(writing, 0.02)]
+
+    def _feed(self) -> bool:
+        """Begin what is due; whether a commit was made to any table within a moment."""
+        assert self._lease is not None
+        self._lease.check()
+        owed, behind = self._region.plane.read(lambda reader, row: due(self._way.families(reader, row), reader, row))
+        works: Due = [(name, self._way.fence) for name in owed]
+        works += [(name, self._way.advance) for name in behind if name not in self._left]
+        begun = [self._begin(name, work) for name, work in works if self._may_begin(name)]
+        limit = self._runtime.now() + _TOGETHER
+        for commit in begun:
+            self._runtime.ended(commit, max(0.0, limit - self._runtime.now()))
+        return any(commit.moved for commit in begun)
+
+    def _may_begin(self, name: str) -> bool:
+        """Not while the last commit is under way, nor so soon after one that failed."""
+        writing, now = self._writing.get(name), self._runtime.now()
+        if writing is not None and not self._runtime.ended(writing, 0.0):
+            if now - writing.began > _HANGS and not writing.warned:
+                writing.warned = True
+                self._say(
+                    name,
+                    f"table {name}: a commit has not ended for {now - writing.began:.0f} s; does its storage answer?",
+                )
+            return False
+        return now >= self._failed.get(name, (0, 0.0))[1]
+
+    def _begin(self, name: str, work: Callable[[str], object]) -> Writing:
+        writing = self._writing[name] = Writing(name, lambda: self._write(name, work), self._runtime)
+        self._runtime.start(writing)
+        return writing
+
+    # On the thread of a family
+
+    def _write(self, name: str, work: Callable[[str], object]) -> bool:
+        """Whether it was done, or can be tried again at once."""
+        try:
+            work(name)
+        except LeaseHeld:
+            with suppress(CrkafkaError):
+                family = self._region.plane.read(lambda reader, _: plane.siblings(reader, plane.of(reader, name)))
+                return any(free(self._region, f"writer:{table.name}") for table in family)
+        except CrkafkaError as error:
+            self._fail(name, str(error))
+        except (
+            BaseException
+        ) as error:  # a panic of Delta's library is no Exception, and must not end this in silence either
+            known = self._way.explained(error)
+            if not known:
+                _log.exception("feeder: table %s", name)
+            self._fail(name, known or f"{type(error).__name__}: {error}")
+            if not isinstance(error, Exception) and type(error).__module__ == "builtins":
+                raise
+        else:
+            self._failed.pop(name, None)
+            self._said.pop(name, None)
+            return True
+        return False
+
+    def _fail(self, name: str, text: str) -> None:
+        failures = self._failed.get(name, (0, 0.0))[0] + 1
+        self._failed[name] = (failures, self._runtime.now() + min(2.0**failures, _LONGEST))
+        self._say(name, f"table {name}: {text}")
+
+    def _say(self, name: str, text: str) -> None:
+        """Once, until it is something else. Whoever hears it may not know the secrets of this process."""
+        text = redact_values(text)
+        if text and self._said.get(name) != text and not self._ended:
+            _log.warning("feeder: %s", text)
+            self._tell(text)
+        self._said[name] = text
+
+
+def due(families: list[list[Table]], reader: Reader, row: Region) -> tuple[list[str], list[str]]:
+    """Tables that owe a fence, and the first of each family that can take what is merged."""
+    unfenced = {table.name for table in epochs.unfenced(reader)}
+    owed = [t.name for family in families for t in family if t.name in unfenced]
+    behind = [
+        family[0].name
+        for family in families
+        if any(t.acknowledged < row.head for t in family) and not any(t.name in owed for t in family)
+    ]
+    return owed, behind
