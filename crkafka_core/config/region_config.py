@@ -29,7 +29,7 @@ from crkafka_core.config.quantity import Size
 from crkafka_core.config.resolving import Resolved, resolve
 from crkafka_core.config.sections import GOOD, HostConfig, StartConfig, TableConfig, TriggerConfig
 from crkafka_core.config.topics import NO_TOPIC, is_topic, not_posix
-from crkafka_core.config.typed import RegistryConfig, name_of
+from crkafka_core.config.typed import RegistryConfig, arrow_of, name_of
 from crkafka_core.config.unprotected import unprotected
 from crkafka_core.model.limits import MOST_MEMBERS, Limits
 
@@ -190,7 +190,7 @@ class RegionConfig(LimitKeys):
         return frozenset(t.name for t in self.tables if not t.kept_fresh)
 
     def without_spark(self, table: TableConfig) -> bool:
-        """Whether a declared table is written without Spark: of records as they are, or typed, with all tables of its shape.
+        """Whether a declared table is written without Spark: of records as they are, typed, or of Arrow, with all tables of its shape.
 
         `mode: upsert`, options of Spark's writer, typed tables in catalogs, and shapes on DataFrames are Spark's.
         """
@@ -198,7 +198,7 @@ class RegionConfig(LimitKeys):
             in_catalog = table.format == "iceberg" and catalogs.without_spark(table.path, self.host.conf)
             return location.has_log(table.path) or in_catalog
         family = [each for each in self.tables if each.shape == table.shape]
-        return bool(name_of(table.shape)) and all(
+        return bool(name_of(table.shape) or arrow_of(table.shape)) and all(
             location.has_log(each.path) and each.mode == "append" and not each.options for each in family
         )
 

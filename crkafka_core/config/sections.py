@@ -21,10 +21,10 @@ from pydantic import (
 )
 
 from crkafka_core.config import reference, secret
-from crkafka_core.config.location import in_catalog, store_of
+from crkafka_core.config.location import has_log, in_catalog, store_of
 from crkafka_core.config.problem import nearest
 from crkafka_core.config.quantity import Seconds, seconds
-from crkafka_core.config.typed import SHAPE, Typing
+from crkafka_core.config.typed import SHAPE, Typing, arrow_of
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.plural import plural
 
@@ -188,8 +188,9 @@ class TableConfig(Typing):
     """Folder or URL; or the table's name in a catalog of the Spark session, as `main.bronze.orders`."""
     options: dict[str, StrictStr] = Field(default_factory=dict)
     """Options of the format's writer."""
-    shape: StrictStr | None = Field(default=None, pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$")
-    """`package.module:function`, which makes the table's rows from a checkpoint's, row by row; used by all writers."""
+    shape: StrictStr | None = Field(default=None, pattern=r"^(arrow:)?[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$")
+    """`package.module:function`, which makes the table's rows from a checkpoint's as a DataFrame, row by row; used by all writers.
+    `arrow:package.module:function` makes an Arrow batch from one, without Spark."""
     output: StrictStr | None = Field(default=None, pattern=r"^[A-Za-z_]\w{0,63}$")
     """Output of the shape for this table, if it has several: `good` (default), `dead`, or a name of its own."""
 
@@ -288,6 +289,11 @@ class TableConfig(Typing):
             raise ValueError(
                 f"table {self.name} has raw records, and takes those of all topics: its files are the region's segments; "
                 "leave topics out, or give it a shape"
+            )
+        if arrow_of(self.shape or "") and (self.mode != "append" or self.options or not has_log(self.path)):
+            raise ValueError(
+                f"table {self.name} has a shape of Arrow, which is written without Spark: it is in a folder or s3://…, of mode append, "
+                "and has no options"
             )
         if self.output is not None and self.shape is None:
             raise ValueError(

@@ -11,6 +11,8 @@ from crkafka_core.config import reference, secret
 STRICT = ConfigDict(frozen=True, extra="forbid")
 SHAPE = "crkafka.typed:"
 """Prefix of the names of built-in shapes, before the name of the typed table."""
+ARROW = "arrow:"
+"""Begins the names of shapes that are functions of Arrow's batches; what follows is `package.module:function`."""
 DEAD = "dead"
 REGISTRY = "registry"
 
@@ -106,3 +108,8 @@ class Typing(BaseModel):
 def name_of(shape: str) -> str:
     """The typed table of a built-in shape; empty for another shape."""
     return shape.removeprefix(SHAPE) if shape.startswith(SHAPE) else ""
+
+
+def arrow_of(shape: str) -> str:
+    """The function of a shape that needs no Spark; empty for another."""
+    return shape.removeprefix(ARROW) if shape.startswith(ARROW) and shape.count(":") == 2 else ""

@@ -7,7 +7,7 @@ import pyarrow as pa
 from crkafka_core.config.json_columns import PREFIX
 from crkafka_core.config.region_config import RegionConfig
 from crkafka_core.config.sections import GOOD
-from crkafka_core.config.typed import name_of
+from crkafka_core.config.typed import arrow_of, name_of
 from crkafka_core.lake.port import CHECKPOINT, Part
 from crkafka_core.model.rows import Table
 from crkafka_core.segments.batch import SEGMENT
@@ -20,9 +20,11 @@ Place = tuple[str, str, str]
 PLACE: Place = ("topic", "partition", "offset")
 
 
-def place_of(table: Table) -> Place:
-    """Where a row tells its topic, partition and offset; a typed table has these names for columns of its own."""
+def place_of(table: Table) -> Place | None:
+    """Where a row tells its topic, partition and offset; a typed table has these names for columns of its own. None: nowhere."""
     topic, partition, offset = PLACE
+    if arrow_of(table.shape):
+        return None
     if name_of(table.shape) and table.output in ("", GOOD):
         return PREFIX + topic, PREFIX + partition, PREFIX + offset
     return PLACE

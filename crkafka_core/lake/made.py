@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from crkafka_core.config.sections import GOOD, TableConfig
-from crkafka_core.config.typed import DEAD, name_of
+from crkafka_core.config.typed import DEAD, arrow_of, name_of
 from crkafka_core.decode.batch import BadRecord
 from crkafka_core.decode.registry import RegistryAway
 from crkafka_core.lake import again, evolution, files, typed
@@ -19,7 +19,7 @@ from crkafka_core.lake.handle import Handle
 from crkafka_core.lake.new_files import Output
 from crkafka_core.lake.pool import Pool
 from crkafka_core.lake.port import NewFile, Part, TableLog, mark_of
-from crkafka_core.lake.transform import numbered
+from crkafka_core.lake.transform import Shape, numbered
 from crkafka_core.lake.worker import Made
 from crkafka_core.model.errors import ConfigError, DataLoss
 from crkafka_core.model.plural import plural
@@ -72,13 +72,13 @@ def by_transform(
 ) -> dict[str, Files]:
     """Table → its files, for all tables of one shape. `check` is called while they are made, and ends it by an error."""
     plan = permits[0].plan
-    declared = configured(region, [permit.table for permit in permits])
+    declared = configured(region, permits[0].table)
     with _named(declared.name):
         chosen, outputs = _outputs(region, declared, permits, logs)
         records = plan.selecting(Selection.of(topics=declared.topics))
         sources = pool.shares(region.storage(), records.segments, records.selection) if records.segments else []
         sources += [again.Again(fetch, records)] if records.ranges else []
-        made = pool.files(sources, chosen.typing, outputs, lambda _: check()) if sources else Made()
+        made = pool.files(sources, chosen.transform, outputs, lambda _: check()) if sources else Made()
     _check_whole(region, plan, declared, made)
     counts = {name: {i: of[i] for i in plan.checkpoints} for name, of in made.rows.items()}
     none = dict.fromkeys(plan.checkpoints, 0)
@@ -104,8 +104,9 @@ def _outputs(
     family = [permit.table for permit in permits]
     there = {name: log.look() for name, log in logs.items()}
     shown = next((there[table.name] for table in family if table.output in ("", GOOD)), None)
-    chosen = typed.choose(declared, region.config.registry, None if shown is None else shown.schema)
-    schemas, taken = chosen.typing.schemas(), _taken(declared, family)
+    chosen = _choose(region, declared, None if shown is None else shown.schema)
+    schemas = chosen.transform.schemas()
+    taken = _taken(declared, family) if declared.typed else _taken_by_shape(schemas, family)
     outputs: dict[str, Output] = {}
     for permit in permits:
         table, output, snapshot = permit.table, permit.table.output or GOOD, there[permit.table.name]
@@ -118,17 +119,22 @@ def _outputs(
     return chosen, outputs
 
 
-def configured(region: Handle, family: Sequence[Table]) -> TableConfig:
-    """What the configuration says of the tables' rows."""
-    name = name_of(family[0].shape)
+def configured(region: Handle, table: Table) -> TableConfig:
+    """What the configuration says of the rows of the table's shape."""
+    name = name_of(table.shape) or table.name
     declared = region.config.table(name)
-    if declared is None or declared.typed is None:
+    if declared is None or declared.shape != table.shape:
         raise ConfigError(
-            f"Table {name} of region {region.config.region} is declared as a typed one, and the configuration here does not say by "
-            "which schema.",
-            hint="Write it with the configuration that has its `typed:`, or `crkafka tables undeclare` it.",
+            f"Table {name} of region {region.config.region} is declared with the shape {table.shape}, and the configuration here does not "
+            "say what that is.",
+            hint="Write it with the configuration that has it, or `crkafka tables undeclare` it.",
         )
     return declared
+
+
+def _choose(region: Handle, declared: TableConfig, there: pa.Schema | None) -> typed.Chosen:
+    function = arrow_of(declared.shape or "")
+    return typed.Chosen(Shape(function)) if function else typed.choose(declared, region.config.registry, there)
 
 
 def first_columns(region: Handle, log: TableLog, table: Table) -> Files:
@@ -136,8 +142,9 @@ def first_columns(region: Handle, log: TableLog, table: Table) -> Files:
     parts = parts_of(region.config, table)
     if not parts or log.look() is not None:
         return NOTHING
-    chosen = typed.choose(configured(region, [table]), region.config.registry, None)
-    return Files(columns=chosen.columns, parts=parts)
+    chosen = _choose(region, configured(region, table), None)
+    columns = numbered(chosen.transform.schemas()[table.output or GOOD])
+    return Files(columns=columns, parts=parts)
 
 
 def _taken(declared: TableConfig, family: Sequence[Table]) -> set[str]:
@@ -149,6 +156,22 @@ def _taken(declared: TableConfig, family: Sequence[Table]) -> set[str]:
             hint="`crkafka init` declares it, with the configuration of today.",
         )
     return taken if keeps else taken - {DEAD}
+
+
+def _taken_by_shape(given: Collection[str], family: Sequence[Table]) -> set[str]:
+    """Refused unless each output has its table and each table its output."""
+    shape, taken = family[0].shape, {table.output or GOOD for table in family}
+    for name in sorted(set(given) ^ taken):
+        if name in taken:
+            raise ConfigError(
+                f"A table takes the output {name} of the shape {shape}, which gives {', '.join(given)}.",
+                hint="Return it from the shape, or name another output.",
+            )
+        raise ConfigError(
+            f"The shape {shape} gives rows as {name}, which no table takes.",
+            hint=f'Declare a table with shape: "{shape}" and output: {name}, or leave it out of what the shape returns.',
+        )
+    return taken
 
 
 @contextmanager
@@ -163,7 +186,7 @@ def _named(name: str) -> Iterator[None]:
 
 
 def _check_whole(region: Handle, plan: ReadPlan, declared: TableConfig, made: Made) -> None:
-    """Every record that was merged, and not erased, is in exactly one output."""
+    """Every record that was merged, and not erased, is in exactly one output; a shape with one may leave rows out."""
     topics = declared.topics
     if topics is None:
         due = plan.rows_for_tables
@@ -172,7 +195,8 @@ def _check_whole(region: Handle, plan: ReadPlan, declared: TableConfig, made: Ma
         due = {**dict.fromkeys(plan.checkpoints, 0), **found}
     for checkpoint, rows in due.items():
         given = sum(of[checkpoint] for of in made.rows.values())
-        if not rows == made.records[checkpoint] == given:
+        whole = declared.typed is not None or len(made.rows) > 1
+        if rows != made.records[checkpoint] or (whole and given != rows):
             raise DataLoss(
                 f"Table {declared.name}: {plural(made.records[checkpoint], 'record')} of checkpoint {checkpoint} came, and {given} rows "
                 f"were made of them; {rows} were merged, and not erased.",

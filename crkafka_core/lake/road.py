@@ -18,7 +18,7 @@ from crkafka_core.control import Reader, Tx
 from crkafka_core.lake import again, formats, made, standing, writing
 from crkafka_core.lake.again import Fetch
 from crkafka_core.lake.audit import TableAudit
-from crkafka_core.lake.columns import place_of
+from crkafka_core.lake.columns import PLACE, place_of
 from crkafka_core.lake.formats import Logs
 from crkafka_core.lake.handle import Handle
 from crkafka_core.lake.hold import Hold
@@ -243,8 +243,10 @@ def _pool(means: Means) -> Iterator[Pool]:
 
 def erase(region: Handle, name: str, ids: Collection[int], *, means: Means = MEANS) -> Committed | None:
     """Take the records that are noted as erased out of the files that hold rows of these checkpoints, in all tables of this one's shape;
-    what stays need not come again.
+    what stays need not come again. Where rows do not tell which record they are, the checkpoints are written again.
     """
+    if region.plane.read(lambda reader, _: place_of(tables.of(reader, name))) is None:
+        return rewrite(region, name, ids, means=means)
     token = f"erase-{region.runtime.unique()}"
     done: Committed | None = None
     for each in reversed(_family(region, name)):
@@ -260,7 +262,7 @@ def _erase(region: Handle, name: str, ids: Collection[int], means: Means, token:
         return None
 
     def write(permit: Permit, hold: Hold) -> Written:
-        place, log = place_of(permit.table), means.logs(region, permit.table)
+        place, log = place_of(permit.table) or PLACE, means.logs(region, permit.table)
         staying = Staying.without_erased(permit.plan.selection.erased, place)
         nothing = replace(permit, plan=replace(permit.plan, segments=(), ranges=()))
         version = Write(region, log, nothing, hold).run(lambda *_: (permit.table.acknowledged, staying))

@@ -13,7 +13,7 @@ from crkafka_core.decode.decoders import Decoder
 from crkafka_core.decode.registry import Registry, Schema
 from crkafka_core.decode.typed import Typing
 from crkafka_core.lake.evolution import followed
-from crkafka_core.lake.transform import numbered
+from crkafka_core.lake.transform import Transform, numbered
 from crkafka_core.model.errors import ConfigError
 
 _BACK = 20
@@ -24,8 +24,8 @@ _BACK = 20
 class Chosen:
     """A transform, and the table's columns from the commit of its rows on."""
 
-    typing: Typing
-    columns: pa.Schema
+    transform: Transform
+    columns: pa.Schema | None = None
     alarm: str = ""
     """The newest version is not the one that is used: why, naming both."""
 

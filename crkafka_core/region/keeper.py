@@ -68,7 +68,7 @@ class Way(Protocol):
     def between(self) -> None:
         """Called on the keeper's thread between its rounds."""
 
-    def explained(self, error: Exception) -> str:
+    def explained(self, error: BaseException) -> str:
         """Of an error that is none of ours."""
 
     def cancel(self) -> float:

@@ -86,12 +86,12 @@ def test_an_incompatible_version_is_not_followed_and_an_alarm_names_both(registr
     says(4, id="string", who="string")  # version 3 was deleted
     third = choose(table, where, second.columns)
     assert third.columns == second.columns
-    assert [(f.name, f.type) for f in third.typing.kind] == [("id", pa.int64()), ("who", pa.string())]
+    assert [(f.name, f.type) for f in third.transform.kind] == [("id", pa.int64()), ("who", pa.string())]
     assert third.alarm == (
         "Version 4 of orders-value does not fit table typed: Table typed cannot follow its schema: column id is int64 and "
         "would become string. Records are read by version 2; what it does not read is a dead letter."
     )
-    assert isinstance(third.typing, Typing)
+    assert isinstance(third.transform, Typing)
     fixed = table.model_copy(update={"typed": table.typed and table.typed.model_copy(update={"version": 4})})
     with pytest.raises(ConfigError, match="column id is int64 and would become string"):
         choose(fixed, where, second.columns)

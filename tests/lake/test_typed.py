@@ -266,10 +266,10 @@ def test_what_was_written_of_other_topics_than_are_named_today_stays_and_is_no_d
 def test_a_partitioned_table_keeps_its_partitions_through_a_rewind_and_a_compaction(
     tmp_path: Path, format: str
 ) -> None:
-    (tmp_path / "order.json").write_text(json.dumps(schema(id="integer", who="string")))
-    values = {("orders", o): json.dumps({"id": o, "who": "ab"[o % 2]}).encode() for o in range(40)}
+    (tmp_path / "order.json").write_text(json.dumps(schema(id="integer", who="string", paid="boolean")))
+    values = {("orders", o): json.dumps({"id": o, "who": "ab"[o % 2], "paid": o > 5}).encode() for o in range(40)}
     table = {"name": "typed", "format": format, "typed": {"json": str(tmp_path / "order.json")}}
-    landing = made(tmp_path, values, {**table, **({"partition_by": ["who"]} if format == "delta" else {})})
+    landing = made(tmp_path, values, {**table, **({"partition_by": ["who", "paid"]} if format == "delta" else {})})
     for _ in range(4):
         landing.land(4)
         advance(landing.region, "typed")
@@ -279,10 +279,10 @@ def test_a_partitioned_table_keeps_its_partitions_through_a_rewind_and_a_compact
     for name in ("typed", "typed_dead"):
         road.fence(landing.region, name)
     found = rows_of(landing, "typed")
-    assert [(r["kafka_offset"], r["who"]) for r in found] == [(o, "ab"[o % 2]) for o in range(12)]
+    assert [(r["kafka_offset"], r["who"], r["paid"]) for r in found] == [(o, "ab"[o % 2], o > 5) for o in range(12)]
     assert audit.look(landing.region, "typed").clean
     if format == "delta":
-        assert DeltaTable(str(tmp_path / "typed")).metadata().partition_columns == ["who"]
+        assert DeltaTable(str(tmp_path / "typed")).metadata().partition_columns == ["who", "paid"]
 
 
 def proto(*fields: tuple[str, int, int, str], name: str = "x.proto") -> pb.FileDescriptorProto:

@@ -344,12 +344,22 @@ def _added(file: NewFile, now: int, changes_rows: bool) -> dict[str, Any]:
     }
     return {
         "path": quote(file.path),
-        "partitionValues": {name: None if value is None else str(value) for name, value in file.values.items()},
+        "partitionValues": {name: _in_path(value) for name, value in file.values.items()},
         "size": file.bytes,
         "modificationTime": now,
         "dataChange": changes_rows,
         "stats": json.dumps(stats, ensure_ascii=False),
     }
+
+
+def _in_path(value: Any) -> str | None:
+    """A partition's value as the log has it; times in UTC."""
+    if isinstance(value, bytes):
+        raise CannotCommit("Delta has no partitions by bytes.", hint="Leave the column out of partition_by.")
+    if isinstance(value, datetime):
+        at = value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo else value
+        return f"{at.year:04d}-{at:%m-%d %H:%M:%S.%f}"
+    return None if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _removed(added: AddedFile, now: int, changes_rows: bool) -> dict[str, Any]:
