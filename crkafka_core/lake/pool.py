@@ -25,6 +25,7 @@ from crkafka_core.lake.transform import Transform
 from crkafka_core.lake.worker import Made, Record, Search, Segments, Source, Task
 from crkafka_core.model.errors import CrkafkaError, ServiceUnavailable
 from crkafka_core.model.plural import plural
+from crkafka_core.model.redaction import conceal, redact_values
 from crkafka_core.model.rows import Segment
 from crkafka_core.model.selection import EVERYTHING, Selection
 from crkafka_core.segments.storage import Storage
@@ -239,7 +240,7 @@ class _Worker:
             raise _Died(_how(self._process.wait())) from None
         self.free = True
         if isinstance(answer, Exception):
-            raise answer
+            raise _without_secrets(answer)
         yield answer
 
     def end(self) -> None:
@@ -251,6 +252,13 @@ class _Worker:
         with suppress(OSError):
             self._process.stdin.close()
         self._process.wait()
+
+
+def _without_secrets(error: Exception) -> BaseException:
+    """The worker that made the error does not know what has to be hidden."""
+    if isinstance(error, CrkafkaError):
+        error.message, error.hint = redact_values(error.message), redact_values(error.hint)
+    return conceal(error)
 
 
 def _how(code: int) -> str:

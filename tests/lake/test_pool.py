@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from crkafka_core.config.resolving import remember
 from crkafka_core.config.typed import RegistryConfig, TypedConfig
 from crkafka_core.decode.batch import REASON, BadRecord
 from crkafka_core.decode.decoders import Avro, Decoder, Json
@@ -272,6 +273,19 @@ def test_an_error_of_one_task_leaves_no_file_of_the_others(pool: Pool, tmp_path:
     with pytest.raises(SegmentMissing):
         pool.files(tasks, JSON, outputs(tmp_path, "good", "dead"))
     assert left_behind(tmp_path / "good") + left_behind(tmp_path / "dead") == []
+
+
+def tells_a_secret(records: pa.RecordBatch) -> pa.RecordBatch:
+    if records.num_rows:
+        raise ConfigError("no " + "canary-of-" + "a-worker", hint="nor " + "canary-of-" + "a-worker")
+    return records
+
+
+def test_an_error_of_a_worker_has_no_secret_of_its_host(pool: Pool, tmp_path: Path) -> None:
+    remember("canary-of-a-worker")
+    with pytest.raises(ConfigError) as told:
+        pool.files(shares(pool, landed(tmp_path)), Shape("tests.lake.test_pool:tells_a_secret"), {})
+    assert "canary" not in f"{told.value} {told.value.args} {vars(told.value)}"
 
 
 def test_closing_the_pool_ends_what_it_does(tmp_path: Path) -> None:
