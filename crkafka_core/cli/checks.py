@@ -22,7 +22,6 @@ from crkafka_core.kafka.properties import DEFAULTS, RECEIVED_BESIDE, RECEIVED_BY
 from crkafka_core.member.group_owner import refuse_anothers, refuse_anothers_now
 from crkafka_core.model.errors import (
     ConfigError,
-    CrkafkaError,
     DataLoss,
     NoControlPlane,
     Refused,
@@ -213,16 +212,10 @@ def _same_topics(stored: Stored, now: Mapping[str, str]) -> None:
 def group(config: RegionConfig, stored: Stored) -> str:
     """The owner of the group, and its consumers (SPEC G1, G8)."""
     from crkafka_core.kafka.admin import KafkaAdmin
-    from crkafka_core.kafka.errors import NotAllowed
 
     admin = KafkaAdmin(config.resolved_kafka(), timeout=_PATIENCE)
     cluster, name = admin.cluster_id(), config.group_id
-    try:
-        clients = set(admin.client_ids(name))
-    except NotAllowed:
-        raise
-    except CrkafkaError:  # a broker that lacks the call
-        clients = set()
+    clients = set(admin.client_ids(name))
     for bound in stored.groups:
         if (bound.cluster_id, bound.group_id) == (cluster, name):
             _belongs(config, name, bound)

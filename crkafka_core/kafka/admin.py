@@ -270,10 +270,15 @@ class KafkaAdmin(AdminConnection):
             del client  # now, and not when an error's traceback, which holds this frame, is gone
 
     def client_ids(self, group_id: str) -> list[str]:
-        """The client ids of a group's members, with line breaks escaped."""
+        """The client ids of a group's members, with line breaks escaped.
+
+        A broker that lacks the call names none: a member that starts would wait for ever for its answer (SPEC U5).
+        """
         try:
             return sorted(one_line(member.client_id) for member in self.describe_group(group_id).members)
         except KafkaException as error:
+            if error.args[0].code() in _NO_SUCH_CALL:
+                return []
             raise self._typed(error, f"listing the members of group {group_id}") from error
 
     def close(self) -> None:

@@ -68,7 +68,7 @@ def no_merge(reader: Reader, region: Region) -> str:
     if region.phase is Phase.CUTTING:
         why += f": checkpoint {region.open_cut} is not complete"
     elif region.phase is Phase.RUNNING:
-        why += ", and no cut is open: `crkafka show` tells what one waits for, and `crkafka host` or Dagster opens them"
+        why += ", and no cut is open: `crkafka show` has what a cut waits for; `crkafka host` or Dagster opens one"
     else:
         why += f": {region.reset_cause}"
     if waits := settling.held_up(reader):
@@ -85,8 +85,8 @@ def _not_cut(reader: Reader, region: Region) -> str:
     if not asked or ago <= AT_LEAST:
         return ""
     return (
-        f"{region.asked_by} asked for a cut {ago:.0f} s ago, and submits nothing until then: whoever opens cuts, `crkafka host` or "
-        "Dagster, does not; `crkafka cut` opens one"
+        f"{region.asked_by} asked for a cut {ago:.0f} s ago, and submits nothing until then: `crkafka host` or Dagster "
+        "should open it, and does not; `crkafka cut` opens one"
     )
 
 

@@ -129,7 +129,7 @@ def _next_step(reader: Reader, region: Region) -> str:
         return "Mend the cause, then `crkafka start`."
     if not roster.live(reader):
         return f"No member is there: {hosts.RUNS_THEM}."
-    return "`crkafka show` tells what it waits for."
+    return "`crkafka show` has what it waits for."
 
 
 NO_START = -1

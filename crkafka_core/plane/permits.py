@@ -337,7 +337,7 @@ def acknowledge(tx: Tx, name: str, number: int, *, holds: int, version: str, wit
         acknowledged = before[-1] if before else contents.before_line(tx, region)
     tx.put(replace(table, version=version, acknowledged=acknowledged))
     evidence = {"table": name, "number": number, "version": version}
-    text = f"{name}: commit {number} was in the table, though nobody had said so"
+    text = f"{name}: commit {number} was in the table, and not acknowledged yet"
     events.log(tx, "table " + commit.kind, text, checkpoint=holds, data=evidence)
     if without or contents.common(tx, region, acknowledged) != acknowledged:
         owe_fence(tx, name)

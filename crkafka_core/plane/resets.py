@@ -92,7 +92,7 @@ def check_target(reader: Reader, region: Region, target: int, give_up: Collectio
         given_up, to = " ".join(f"--give-up {topic}" for topic in lost), target or "initial"
         raise DataLoss(
             f"Region {region.name} cannot go back to {epochs.place(target)}: rows of {', '.join(lost)} would be superseded, and "
-            "nobody would read them again, since it has forgotten that topic or does not read it any more.",
+            "not read again: it has forgotten that topic, or does not read it any more.",
             hint=f"If they may be lost: `crkafka reset --to {to} {given_up}`, in Dagster `give_up: [{', '.join(lost)}]`. A topic that "
             "Kafka still has can be named in the configuration again; once members read it, it is no longer in the way.",
         )

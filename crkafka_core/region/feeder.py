@@ -109,7 +109,7 @@ def feeding(
         for feeder in feeders:
             feeder.end()
         for name, reached in behind(region).items():
-            tell(f"table {name} is left at checkpoint {reached}: whoever hosts the region next goes on from there")
+            tell(f"table {name} is left at checkpoint {reached}: its next host goes on from there")
 
 
 def _waiting(region: Handle) -> dict[str, int]:

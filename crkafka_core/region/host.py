@@ -90,7 +90,7 @@ def check_still_ours(host: Host, right: DriverLease, *, more: str) -> None:
     if right.lost is not None:
         raise right.lost
     if why := host.given_up():
-        raise Refused(f"No member is left here: {why}.", hint=f"The region is left as it is; {more} tells more.")
+        raise Refused(f"No member is left here: {why}.", hint=f"The region is left as it is; {more} has more.")
 
 
 def hosted(region: Region) -> bool:

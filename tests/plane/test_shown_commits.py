@@ -30,7 +30,7 @@ def test_a_commit_that_the_table_shows_is_acknowledged_once_and_by_its_last_numb
     assert (table(landing).acknowledged, table(landing).version) == (1, "found")
     assert table(landing).rewind_epoch == 0, "all that it shows is live: it owes no fence"
     (told,) = landing.region.plane.read(lambda reader, _: events.last(reader, 1))
-    assert told.text == "bronze: commit 1 was in the table, though nobody had said so"
+    assert told.text == "bronze: commit 1 was in the table, and not acknowledged yet"
     assert not _acknowledge(landing, 1, 1)
     clock.now += 100
     allowed(landing, "slow")

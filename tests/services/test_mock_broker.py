@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from crkafka_core.dev.errors import ServiceFailed
+from crkafka_core.kafka.admin import KafkaAdmin
 from crkafka_core.testing.mock_broker import CLIENT_SETTINGS, Api, MockBroker
 
 
@@ -94,6 +96,12 @@ def test_leader_and_coordinator_move(mock_broker: MockBroker, consumer: Consumer
 def test_what_the_cluster_refuses_is_said(mock_broker: MockBroker) -> None:
     with pytest.raises(ServiceFailed, match="partition_set_leader was refused"):
         mock_broker.leader("no-such-topic", 0, 99)
+
+
+def test_u5_a_broker_that_cannot_describe_a_group_names_no_member(mock_broker: MockBroker) -> None:
+    """It was asked again without end by a member that starts."""
+    with closing(KafkaAdmin({"bootstrap.servers": mock_broker.bootstrap})) as admin:
+        assert admin.client_ids("g") == []
 
 
 def test_its_process_ends_with_it() -> None:

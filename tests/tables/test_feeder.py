@@ -169,4 +169,4 @@ def test_a_host_that_ends_says_which_table_is_left_behind_and_that_it_goes_on(la
     with feeder.feeding(region, tell=told.append, news=news.append, warm=lambda *_: Warm()):  # type: ignore[arg-type]
         lake.landing.land(5)
     assert news == ["10 records still come into bronze; that takes at most a minute"]
-    assert told == ["table bronze is left at checkpoint 0: whoever hosts the region next goes on from there"]
+    assert told == ["table bronze is left at checkpoint 0: its next host goes on from there"]
