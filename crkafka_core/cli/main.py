@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -24,36 +24,44 @@ from crkafka_core.config import BadConfiguration, redact
 from crkafka_core.model.errors import CrkafkaError, ServiceUnavailable
 from crkafka_core.spark import java_log
 
+
+class Verb(NamedTuple):
+    """Where a verb is, and its line in `crkafka --help`."""
+
+    module: str
+    """Module beside this one, imported only when one of its verbs is used."""
+    about: str
+
+
 VERBS = {
-    "new": "project",
-    "init": "setup",
-    "check": "setup",
-    "host": "hosting",
-    "start": "life",
-    "stop": "life",
-    "delete": "life",
-    "scale": "life",
-    "cut": "cuts",
-    "consume": "cuts",
-    "reset": "resets",
-    "retire": "retention",
-    "forget": "retention",
-    "skip": "retention",
-    "show": "status",
-    "health": "status",
-    "checkpoints": "history",
-    "events": "history",
-    "group": "group",
-    "pause": "pauses",
-    "resume": "pauses",
-    "tables": "tables",
-    "erase": "erasing",
-    "report": "report",
-    "verify": "proving",
-    "jars": "services",
-    "dev": "services",
+    "new": Verb("project", "Write a starter project."),
+    "init": Verb("setup", "Make the control plane's tables and the region, or bring them up to date."),
+    "check": Verb("setup", "Check the configuration and everything that it names."),
+    "host": Verb("hosting", "Run the region's members until interrupted."),
+    "start": Verb("life", "Start the region; it also leaves STOPPED."),
+    "stop": Verb("life", "Cut a last time; then the members leave."),
+    "delete": Verb("life", "Delete an idle region with its checkpoints and segments."),
+    "scale": Verb("life", "Change the number of members."),
+    "cut": Verb("cuts", "Drain, checkpoint, merge, resume."),
+    "consume": Verb("cuts", "Consume to the present end of the topics, and cut."),
+    "reset": Verb("resets", "Go back to a checkpoint, or to the initial state."),
+    "retire": Verb("retention", "Delete checkpoints older than the last `retain`."),
+    "forget": Verb("retention", "Go on without a topic that was deleted or unsubscribed."),
+    "skip": Verb("retention", "Skip offsets that no client can read; the gap is recorded."),
+    "show": Verb("status", "The region now: phase, members, head, what it waits for; a live view with --watch."),
+    "health": Verb("status", "Does the region need attention? For probes: exit code 1 if it does."),
+    "checkpoints": Verb("history", "List checkpoints, or show one."),
+    "events": Verb("history", "List events: what happened, to whom, on whose request, and why."),
+    "group": Verb("group", "The consumer group, as Kafka and as the control plane know it."),
+    "pause": Verb("pauses", "Pause a partition, topic, pattern or member."),
+    "resume": Verb("pauses", "Remove a pause mark."),
+    "tables": Verb("tables", "Declared tables: list, advance, replay, mend, maintain, undeclare."),
+    "erase": Verb("erasing", "Erase records from every table for good, such as a person's data."),
+    "report": Verb("report", "Write the region's history into one HTML file."),
+    "verify": Verb("proving", "Read back what landed, and name the first record that breaks an invariant."),
+    "jars": Verb("services", "Copy the jars that Spark needs for tables into a folder, with their hashes checked."),
+    "dev": Verb("services", "A real Kafka and PostgreSQL in one folder, for a first look."),
 }
-"""Verb → its module beside this one; a module is imported only when one of its verbs is used."""
 MOVED = {
     "roles": "init --roles",
     "schema": "check --schema",
@@ -63,37 +71,6 @@ MOVED = {
     "undeclare": "tables undeclare",
 }
 """Former verb → its present form, for the refusal."""
-
-_ABOUT = {
-    "new": "Write a starter project.",
-    "init": "Make the control plane's tables and the region, or bring them up to date.",
-    "check": "Check the configuration and everything that it names.",
-    "host": "Run the region's members until interrupted.",
-    "start": "Start the region; it also leaves STOPPED.",
-    "stop": "Cut a last time; then the members leave.",
-    "delete": "Delete an idle region with its checkpoints and segments.",
-    "scale": "Change the number of members.",
-    "cut": "Drain, checkpoint, merge, resume.",
-    "consume": "Consume to the present end of the topics, and cut.",
-    "reset": "Go back to a checkpoint, or to the initial state.",
-    "retire": "Delete checkpoints older than the last `retain`.",
-    "forget": "Go on without a topic that was deleted or unsubscribed.",
-    "skip": "Skip offsets that no client can read; the gap is recorded.",
-    "show": "The region now: phase, members, head, what it waits for; a live view with --watch.",
-    "health": "Does the region need attention? For probes: exit code 1 if it does.",
-    "checkpoints": "List checkpoints, or show one.",
-    "events": "List events: what happened, to whom, on whose request, and why.",
-    "group": "The consumer group, as Kafka and as the control plane know it.",
-    "pause": "Pause a partition, topic, pattern or member.",
-    "resume": "Remove a pause mark.",
-    "tables": "Declared tables: list, advance, replay, mend, maintain, undeclare.",
-    "erase": "Erase records from every table for good, such as a person's data.",
-    "report": "Write the region's history into one HTML file.",
-    "verify": "Read back what landed, and name the first record that breaks an invariant.",
-    "jars": "Copy the jars that Spark needs for tables into a folder, with their hashes checked.",
-    "dev": "A real Kafka and PostgreSQL in one folder, for a first look.",
-}
-
 
 _EXTRAS = {
     "pyspark": "",
@@ -135,7 +112,7 @@ class Verbs(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in VERBS:
             return None
-        module = import_module(f"crkafka_core.cli.{VERBS[name]}")
+        module = import_module(f"crkafka_core.cli.{VERBS[name].module}")
         command: click.Command = module.COMMANDS[name]
         if name in EXAMPLES:
             command.epilog = "\b\nExamples:\n" + "\n".join(f"  crkafka {line}" for line in EXAMPLES[name])
@@ -162,7 +139,7 @@ class Verbs(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Verbs"):
-            formatter.write_dl([(verb, _ABOUT[verb]) for verb in VERBS])
+            formatter.write_dl([(name, verb.about) for name, verb in VERBS.items()])
 
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -187,11 +164,6 @@ def cli(ctx: click.Context, config_file: Path | None, region_name: str | None, l
     if log_format is not None:
         os.environ["CRKAFKA_LOG_FORMAT"] = log_format
         logs.begin(logs.level("CRITICAL"), log_format, anew=True)
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line and exit."""
-    sys.exit(run(arguments))
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -299,4 +271,4 @@ def _report(error: BaseException, text: str, code: int) -> int:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run())
