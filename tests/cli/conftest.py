@@ -40,7 +40,7 @@ members: 2
 """
 
 SOON = 12.0
-"""Seconds; ten are promised, and these machines are slow."""
+"""Seconds: ten are promised, and test machines are slow."""
 
 
 def _closed_port() -> int:
@@ -51,12 +51,12 @@ def _closed_port() -> int:
 
 
 POSTGRES = f"postgresql+psycopg://me@127.0.0.1:{_closed_port()}/db"
-"""Nobody listens there."""
+"""A port on which no process listens."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a call printed, and its exit code."""
+    """The output of a call, and its exit code."""
 
     code: int
     out: str
@@ -71,7 +71,7 @@ Crkafka = Callable[..., Answer]
 
 
 def findings(crkafka: Crkafka) -> dict[str, str]:
-    """What `crkafka check` finds wrong, and what it says of the region."""
+    """The failed checks of `crkafka check`, and its text on the region."""
     return {f["what"]: f["text"] for f in crkafka("check", "--json").json if not f["ok"] or f["what"] == "region"}
 
 
@@ -88,7 +88,7 @@ def region_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def check_soon(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`crkafka check` waits for seconds for the Kafka of the region file, which nobody ever starts."""
+    """Shorten the wait of `crkafka check` for the Kafka of the region file, which never starts."""
     if "kafka" not in request.fixturenames:
         monkeypatch.setattr("crkafka_core.cli.checks._PATIENCE", 0.3)
 

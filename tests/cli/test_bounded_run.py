@@ -1,4 +1,4 @@
-"""`crkafka consume` hosts a region that nobody hosts, and leaves it as it was (SPEC V3)."""
+"""`crkafka consume` hosts a region without a host, and leaves it as it was (SPEC V3)."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def test_an_unknown_option(crkafka: Crkafka) -> None:
 
 
 def test_roles_need_no_configuration(crkafka: Crkafka, region_file: Path) -> None:
-    """Whoever administers a database has none of its regions'."""
+    """The administrator of a database has no configuration of its regions."""
     region_file.unlink()
     answer = crkafka("init", "--roles")
     assert (answer.code, answer.err) == (0, "") and "CREATE ROLE %I NOLOGIN" in answer.out
@@ -235,7 +235,7 @@ WITHOUT_CLIENTS = (
 
 
 def test_verbs_that_need_neither_kafka_nor_spark_import_neither(plane: ControlPlane) -> None:
-    """Each takes a second of processor on a slow machine, for an answer out of SQL."""
+    """An import of either takes a second of processor on a slow machine, for an answer from SQL."""
     code = (
         "import contextlib, io, sys\n"
         "from crkafka_core.cli.main import run\n"
@@ -253,7 +253,7 @@ def test_verbs_that_need_neither_kafka_nor_spark_import_neither(plane: ControlPl
 def test_a_verb_that_gives_up_does_not_say_that_it_goes_on_trying(
     crkafka: Crkafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Members and hosts do; `verify` and `start` said so too, and ended."""
+    """Members and hosts try again; `verify` and `start` printed the same sentence, and ended."""
 
     def away(*_: object) -> None:
         raise ServiceUnavailable("Kafka is away.", hint="It is tried again.")

@@ -1,4 +1,4 @@
-"""What `crkafka check` finds, and what `crkafka init` says of it."""
+"""The findings of `crkafka check`, and the answers of `crkafka init`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("check_soon")
 def test_init_takes_the_place_of_a_configuration_that_only_an_older_version_took(
     crkafka: Crkafka, region_file: Path
 ) -> None:
-    """It did, and then said that the stored one is wrong, exit code 2; `check` could say nothing else of the region."""
+    """`init` replaced it, but ended with 2 because the stored one was refused; `check` reported nothing else of the region."""
     assert crkafka("init").code == 0
     with sqlite3.connect(region_file.parent / "var" / "crkafka.db") as database:
         database.execute("UPDATE region SET config_json = json_set(config_json, '$.of_long_ago', 1)")
@@ -35,7 +35,7 @@ def test_init_takes_the_place_of_a_configuration_that_only_an_older_version_took
 
 
 def test_check_before_init_says_so_where_the_database_is_there(crkafka: Crkafka, region_file: Path) -> None:
-    """As one of PostgreSQL is: it was called wrong, and `check` comes before `init`."""
+    """An empty database, as on PostgreSQL before `init`, was reported as WRONG."""
     folder = region_file.parent / "var"
     folder.mkdir(exist_ok=True)
     (folder / "crkafka.db").touch()
@@ -59,7 +59,7 @@ def test_check_and_init_tell_what_has_changed(crkafka: Crkafka, region_file: Pat
 def test_check_and_init_warn_of_another_isolation_level(
     crkafka: Crkafka, region_file: Path, plane: ControlPlane
 ) -> None:
-    """That some archived checkpoints cannot be read again was found by whoever read one."""
+    """Archived checkpoints that can no longer be read were noticed only by a read."""
     said = "isolation.level has changed: checkpoints with retired segments"
     for level, warned in (("read_committed", False), ("read_uncommitted", True), ("read_committed", True)):
         region_file.write_text(YAML.replace("group.id: orders", f"group.id: orders, isolation.level: {level}"))
@@ -70,7 +70,7 @@ def test_check_and_init_warn_of_another_isolation_level(
 
 
 def test_check_prints_each_finding_as_it_is_made(crkafka: Crkafka, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kafka may keep it waiting for seconds: what is known by then stands there."""
+    """Kafka may take seconds to answer: findings before that are printed already."""
 
     def interrupted(*_: object) -> str:
         raise KeyboardInterrupt
@@ -93,7 +93,7 @@ def test_check_refuses_another_group(crkafka: Crkafka, region_file: Path, plane:
 def test_check_asks_the_registry_for_the_subjects_of_typed_tables(
     crkafka: Crkafka, region_file: Path, plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All was right, and the table stood still: its subject was misspelt, or no registry was there."""
+    """`check` passed, but the table did not advance: its subject was misspelt, or the registry was away."""
     monkeypatch.setattr("crkafka_core.cli.checks._PATIENCE", 0.1)
     there = FakeRegistry()
     table = "tables: [{name: typed, path: typed, typed: {avro: registry}}]"
@@ -157,7 +157,7 @@ def test_check_tells_what_init_would_refuse_of_tables_and_storage(
 def test_other_keys_of_a_table_that_has_rows_are_refused_and_nothing_changes(
     crkafka: Crkafka, region_file: Path, plane: ControlPlane, other: str, said: str
 ) -> None:
-    """They were taken, exit code 0, and the next write of the table was refused."""
+    """They were accepted with exit code 0, and the next write of the table was refused."""
     table = "tables: [{name: t, format: delta, path: %s, shape: 'shop.shapes:latest', %s}]\n"
     region_file.write_text(YAML + table % ("t", other))
     assert crkafka("init").code == 0
@@ -179,7 +179,7 @@ def test_other_keys_of_a_table_that_has_rows_are_refused_and_nothing_changes(
 def test_check_does_not_take_files_that_a_writer_has_left_for_a_delta_table(
     crkafka: Crkafka, region_file: Path, plane: ControlPlane
 ) -> None:
-    """Where the host has tried to go on with a deleted table, its folder is there again."""
+    """A host that tried to write to a deleted table has made its folder again."""
     log = region_file.parent / "bronze" / "_delta_log"
     log.parent.mkdir()
     plane.do(lambda tx: tx.put(Table("orders", "bronze", "delta", str(log.parent), acknowledged=2, version="1")))
@@ -214,7 +214,7 @@ def test_check_counts_task_slots(crkafka: Crkafka, region_file: Path) -> None:
 def test_check_and_scale_count_the_task_slots_of_a_region_that_was_scaled(
     crkafka: Crkafka, region_file: Path, plane: ControlPlane
 ) -> None:
-    """Members took all of them without a word, and tables stood still."""
+    """Members took all slots, and the tables did not advance."""
     region_file.write_text(YAML + 'host: {spark: "local[4]"}\ntables: [{name: bronze, path: lake.shop.t}]\n')
     refused = crkafka("scale", "5")
     assert refused.code == 2, refused

@@ -1,4 +1,4 @@
-"""The unit for systemd and the manifests for Kubernetes say what the command line takes, and give a last cut its time."""
+"""The systemd unit and the Kubernetes manifests run existing commands, and leave time for a last cut."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DEPLOY = Path(__file__).parents[2] / "docs" / "deploy"
 
 
 def _parsed(arguments: list[str]) -> dict[str, Any]:
-    """What click makes of a command line, without running it."""
+    """Parse a command line without running it."""
     outer = cli.make_context("crkafka", list(arguments), resilient_parsing=False)
     name, command, rest = cli.resolve_command(outer, [*outer._protected_args, *outer.args])
     assert name == "host" and command is not None
@@ -27,7 +27,7 @@ def _parsed(arguments: list[str]) -> dict[str, Any]:
 
 
 def last_cut(drain_timeout: float) -> float:
-    """Seconds that a host takes at most from SIGTERM to its end, as the pages say it."""
+    """Longest time in seconds from SIGTERM to the end of a host, by the docs."""
     members_leave = supervisor.PATIENCE_S + supervisor.KILL_S
     tables_follow = max(feeder_process.PATIENCE, keeper.LAST + 10) + 10
     said = 2 * drain_timeout + 120  # the group settles, then the cut has its deadline

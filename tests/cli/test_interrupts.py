@@ -1,4 +1,4 @@
-"""An interrupt is a word, at any time."""
+"""An interrupt prints one word, at any time."""
 
 from __future__ import annotations
 

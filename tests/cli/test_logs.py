@@ -1,4 +1,4 @@
-"""Levels and format of logs reach members; files of logs have an end; a bad level gets a sentence."""
+"""Level and format of logs reach members; log files are bounded; a bad level is refused by a sentence."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_level_and_format_reach_members(monkeypatch: pytest.MonkeyPatch, tmp_pat
 def test_a_host_tells_what_it_meets_though_other_verbs_log_next_to_nothing(
     crkafka: Crkafka, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A driver that is refused is told nowhere else."""
+    """No other output names a refused driver."""
     root, ours = logging.getLogger(), logging.getLogger("crkafka_core")
     before = root.level, ours.level
 
@@ -159,7 +159,7 @@ Thing()
 
 
 def test_a_terminal_that_is_closed_asks_for_the_last_cut_and_is_no_second_interrupt() -> None:
-    """Bash says so to its jobs, and the kernel says it too."""
+    """Both bash and the kernel send SIGHUP."""
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may themselves run under `nohup`
     try:
         with hosting._interrupts() as stop:
@@ -175,7 +175,7 @@ def test_a_terminal_that_is_closed_asks_for_the_last_cut_and_is_no_second_interr
 
 
 def test_a_host_whose_reader_is_gone_makes_its_last_cut() -> None:
-    """As `crkafka host | head`, or whose terminal was closed; it comes to its end without another word."""
+    """Such as `crkafka host | head`, or on a closed terminal: it ends with a last cut, and prints nothing more."""
     program = (
         "import sys, threading; from crkafka_core.cli import hosting; stop = threading.Event(); hosting._print(stop, 'one');"
         "assert stop.is_set(); hosting._print(stop, 'two'); from crkafka_core.cli.output import note; note('three')"
@@ -220,7 +220,7 @@ def test_a_log_file_that_is_long_is_begun_anew_under_its_writer(tmp_path: Path) 
 
 
 def test_whoever_reads_json_meets_no_other_lines(crkafka: Crkafka, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also of what a host tells, and of the error that ends it."""
+    """Also the events that a host prints, and the error that ends it."""
     monkeypatch.setenv("CRKAFKA_LOG_FORMAT", "json")
     said = crkafka("host")
     (line,) = said.err.splitlines()
@@ -236,7 +236,7 @@ def test_whoever_reads_json_meets_no_other_lines(crkafka: Crkafka, monkeypatch: 
 
 
 def test_a_host_tells_once_for_what_its_region_has_waited() -> None:
-    """As with a Kafka that is away from the start: no member can register, and the event log has nothing to tell."""
+    """Such as with a Kafka that is away from the start: no member can register, and the event log is empty."""
     kit = Kit()
     kit.do(lambda tx: life.start(tx, by="me"))
     assert kit.plane.read(following.waits) == (0.0, ""), "nothing to tell yet"
@@ -276,7 +276,7 @@ def test_a_log_that_went_with_its_folder_is_not_worth_a_line(tmp_path: Path, cap
 def test_a_host_says_once_and_soon_that_kafka_is_away(
     crkafka: Crkafka, region_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each of its members did, with the prefix of a log, every ten seconds."""
+    """Each of its members printed it as a log line, every ten seconds."""
     began, said = time.monotonic(), ""
 
     @contextmanager
@@ -304,7 +304,7 @@ def test_a_host_says_once_and_soon_that_kafka_is_away(
 def test_a_member_that_waits_for_a_service_leaves_telling_it_to_its_host(
     region_file: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Also when it is asked to end meanwhile."""
+    """Also if it is asked to end meanwhile."""
     stop = threading.Event()
 
     def away(*_: object) -> NoReturn:

@@ -1,4 +1,4 @@
-"""What the machine lacks or refuses is said in a sentence: Java, packages, rights, space on a disk."""
+"""A sentence names what the machine lacks or refuses: Java, packages, rights, space on a disk."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_verb_that_needs_java_ends_with_that_sentence(
 def test_a_java_that_dies_is_a_sentence_and_names_what_to_look_at(
     crkafka: Crkafka, plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """That Java's death is met like this: tests/spark/test_launch.py."""
+    """tests/spark/test_launch.py shows that the death of Java raises this error."""
     from py4j.protocol import Py4JNetworkError
 
     def dies(*_: object, **__: object) -> None:
@@ -121,7 +121,7 @@ def test_what_the_machine_refuses_is_no_mistake_of_ours(
 
 
 def test_a_control_plane_on_a_full_disk_is_said(tmp_path: Path) -> None:
-    """It was told that the file `does not answer`."""
+    """The message was that the file `does not answer`."""
     full = sqlite3.connect(tmp_path / "full.db", isolation_level=None)
     full.execute("PRAGMA max_page_count = 2")
     with pytest.raises(sqlite3.OperationalError) as met:
@@ -134,7 +134,7 @@ def test_a_control_plane_on_a_full_disk_is_said(tmp_path: Path) -> None:
 
 
 def test_answers_and_errors_that_nobody_can_hear_change_no_exit_code(region_file: Path) -> None:
-    """Closed by who started it, as a shell does with `>&-`, or written where no space is left."""
+    """stdout and stderr closed, as by `>&-` of a shell, or without space left."""
     program = f"'{sys.executable}' -c 'from crkafka_core.cli.entry import main; main()'"
     for verb, code in (("show >&- 2>&-", 2), ("check --offline >/dev/full", 3)):
         done = subprocess.run(

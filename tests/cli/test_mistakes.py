@@ -396,7 +396,7 @@ MISTAKES: dict[str, tuple[str, tuple[str, ...], int, str]] = {
 
 
 AS_LONG_AS_IT_TAKES = "storage in /proc"
-"""By this one it is known how soon `check` ends where Kafka does not answer."""
+"""The mistake that measures how soon `check` ends if Kafka does not answer."""
 
 
 @pytest.mark.parametrize(("yaml", "arguments", "code", "said"), MISTAKES.values(), ids=MISTAKES)
@@ -436,7 +436,7 @@ def test_where_the_kafka_of_dev_up_is_away_its_start_is_named(crkafka: Crkafka, 
 
 
 def test_a_program_whose_kafka_is_away_is_told_so(crkafka: Crkafka, region_file: Path) -> None:
-    """It waited without a word."""
+    """It waited without a message."""
     assert crkafka("init").code == 0
     began = time.monotonic()
     with Driven.open(region_file) as region:
@@ -449,7 +449,7 @@ def test_a_program_whose_kafka_is_away_is_told_so(crkafka: Crkafka, region_file:
 
 @pytest.fixture
 def refusing_postgres() -> Iterator[int]:
-    """The port of a server that speaks enough of PostgreSQL's protocol to refuse everybody."""
+    """The port of a server that speaks enough of PostgreSQL's protocol to refuse every login."""
     words = b'SFATAL\0VFATAL\0C28P01\0Mpassword authentication failed for user "me"\0\0'
 
     class Refusing(socketserver.StreamRequestHandler):

@@ -90,7 +90,7 @@ def until(ask: Callable[[], Answer], good: Callable[[Answer], bool], seconds: fl
 
 
 def rows_in(table: Path) -> int:
-    """As a program that knows nothing of us reads it; each once."""
+    """The records as a plain reader of the table reads them; each once."""
     found = DeltaTable(str(table)).to_pyarrow_table(columns=["topic", "partition", "offset"])
     assert len(set(zip(*(column.to_pylist() for column in found.columns), strict=True))) == found.num_rows
     return int(found.num_rows)
@@ -204,7 +204,7 @@ def test_kafka_away_is_exit_code_3(crkafka: Crkafka) -> None:
 def test_73_check_finds_a_topic_with_records_that_the_client_does_not_take(
     kafka: KafkaCluster, region_on_kafka: Path
 ) -> None:
-    """SPEC X9: such a record would stand in the way of its partition for ever."""
+    """SPEC X9: such a record would block its partition for good."""
     config = RegionConfig.load(region_on_kafka)
     large = kafka.topics.create("large", 1, config={"max.message.bytes": "150000000"})
     config = config.model_copy(update={"topics": (large,)})
@@ -217,7 +217,7 @@ def test_73_check_finds_a_topic_with_records_that_the_client_does_not_take(
 def test_a_misspelled_topic_is_told_by_check_and_by_the_host(
     crkafka: Crkafka, topic: str, region_on_kafka: Path
 ) -> None:
-    """The host said that a member had not reported, and that the topic was perhaps to be forgotten."""
+    """The host reported a member without a report, and proposed to forget the topic."""
     assert lacks_topics(RegionConfig.load(region_on_kafka)) == ""
     region_on_kafka.write_text(region_on_kafka.read_text().replace(f"topics: [{topic}]", f"topics: [{topic}x]"))
     said = f'Kafka has no topic {topic}x. Did you mean "{topic}"? Create it, or mend topics.'
@@ -235,7 +235,7 @@ def _commit(kafka: KafkaCluster, group: str, topic: str, metadata: str) -> None:
 def test_95_a_group_that_a_region_of_another_control_plane_uses_is_refused_before_anything_is_committed(
     crkafka: Crkafka, kafka: KafkaCluster, topic: str, region_on_kafka: Path, trace: str
 ) -> None:
-    """SPEC G1. Ours knows nothing of it: only Kafka does, by what it has committed, or by its members before they have."""
+    """SPEC G1. Our SQL does not know the other region; Kafka does, by its commits, or by its members before the first."""
     config, metadata = RegionConfig.load(region_on_kafka), CommitMetadata("their-uid", 3, 7).text()
     assert crkafka("init").code == 0, "nothing is there yet"
     theirs = Consumer(

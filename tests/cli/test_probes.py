@@ -1,4 +1,4 @@
-"""What a host tells Prometheus and supervisors; alert rules and dashboard are held to what is really exported."""
+"""Metrics and probes of a host; alert rules and dashboard name only exported metrics."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def test_a_region_that_keeps_resetting_is_told_before_it_stops_itself(region: Re
 
 
 def test_a_table_of_which_many_records_are_bad_is_an_alarm_a_metric_and_an_alert(region: Region) -> None:
-    """1,000 of 1,050 were dead letters, and nothing said so."""
+    """1,000 of 1,050 were dead letters, and no alarm reported it."""
     plane = region.plane
     plane.do(lambda tx: tx.put(replace(tx.select(Table)[0], shape="decode:json")))
 
@@ -268,7 +268,7 @@ def test_a_control_plane_that_is_away_is_a_metric_and_no_error(region: Region, m
 def test_scrapes_of_a_control_plane_that_is_away_are_answered_before_prometheus_gives_up(
     region: Region, answers: str
 ) -> None:
-    """10 s with its defaults, after which it would say that no host is there. Silence: packets that vanish, or a frozen server."""
+    """Prometheus waits 10 s by default, and then reports a missing host. Silence: lost packets, or a frozen server."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         if answers == "nobody":
@@ -314,7 +314,7 @@ def test_probes_tell_a_supervisor_what_to_do(region: Region, monkeypatch: pytest
 def test_neither_a_slow_start_of_spark_nor_a_long_last_cut_is_a_host_that_hangs(
     region: Region, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A supervisor would end it, and start it anew to the same."""
+    """A supervisor would restart it into the same state."""
     codes: dict[str, int] = {}
     stop, url = threading.Event(), ""
 

@@ -1,4 +1,4 @@
-"""Long verbs show what they do where there is no terminal: in the log of a CI run nothing else tells that they go on."""
+"""Long verbs report their steps without a terminal too: the log of a CI run has no other sign of progress."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from crkafka_core.region import host as region_host
 
 
 class _Log(io.StringIO):
-    """A file, no terminal; `enough` is set when it says for the third time that work goes on."""
+    """A file, no terminal; `enough` is set at the third line that work goes on."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -138,7 +138,7 @@ def test_a_spinner_has_the_step_and_the_seconds_since_the_beginning(monkeypatch:
 def test_a_region_is_started_once_its_hosts_spark_is_there_and_before_members_begin(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Started before, it would wait for members all the while, and its alarms would say that nothing is merged."""
+    """Started before Spark, the region would wait for members, and raise the alarm that nothing is merged."""
     told: list[str] = []
 
     class Host:

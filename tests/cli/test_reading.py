@@ -1,4 +1,4 @@
-"""`show`, `checkpoints`, `events`: what the control plane knows, without Kafka, for people and as JSON."""
+"""`show`, `checkpoints`, `events`: rows of the control plane, without Kafka, for people and as JSON."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_an_unknown_checkpoint_is_refused_with_a_hint(crkafka: Crkafka, plane: C
 
 
 def test_a_region_runs_since_its_last_resume_whatever_cuts_it_has_made(crkafka: Crkafka, plane: ControlPlane) -> None:
-    """It read as if the region had started again with each cut."""
+    """The age of the phase was that of the last cut."""
     plane.do(lambda tx: tx.set_region(resumed_at=tx.now() - 600, phase_since=tx.now() - 3))
     assert "RUNNING for 10 min; wanted" in crkafka("show").out
     assert "RUNNING for 10 min " in crkafka("show", "--watch", "--once").out
@@ -92,7 +92,7 @@ def test_show_and_events_tell_who_asked_for_a_reset_and_where_to(crkafka: Crkafk
 
 
 def test_that_members_do_not_reach_kafka_is_shown(crkafka: Crkafka, plane: ControlPlane) -> None:
-    """Only the host's terminal told it; here it said why the region had been started."""
+    """Only the host's terminal showed it; `show` had the cause of the last start."""
     said = "Kafka does not answer (in group orders)."
 
     def report(tx: Tx) -> None:
@@ -111,7 +111,7 @@ def test_that_members_do_not_reach_kafka_is_shown(crkafka: Crkafka, plane: Contr
 
 
 def test_a_live_view_without_a_terminal_is_refused_with_what_to_do(crkafka: Crkafka) -> None:
-    """It printed nothing, for ever."""
+    """It printed nothing, without end."""
     refused = crkafka("show", "--watch")
     assert (refused.code, refused.err) == (
         2,

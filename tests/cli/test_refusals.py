@@ -1,4 +1,4 @@
-"""What cannot be is refused before anything is asked, started or lost."""
+"""A request that cannot succeed is refused before a question, a start or a loss."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_what_is_not_there_is_refused_before_anything_starts(
 def test_a_replay_into_a_table_by_key_is_refused_before_spark_starts(
     crkafka: Crkafka, region_file: Path, plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was refused after two minutes of Spark, and after it had been announced."""
+    """It was refused only after the start of Spark, two minutes, and after it had been announced."""
     monkeypatch.setattr("crkafka_core.spark.session.open_session", _no_session)
     (region_file.parent / "order.json").write_text('{"type": "object", "properties": {"id": {"type": "integer"}}}')
     typed = "typed: {json: order.json}, mode: upsert"

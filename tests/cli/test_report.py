@@ -1,4 +1,4 @@
-"""`crkafka report`: one HTML file that shows what a region has done, and needs nothing else (SPEC X8)."""
+"""`crkafka report`: one HTML file with a region's history, without dependencies (SPEC X8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`crkafka tables`, `tables advance`, `verify` and `mend --look` of tables that adopt segments: without Spark (SPEC K6)."""
+"""`crkafka tables`, `tables advance`, `tables mend` and `verify` of tables that adopt segments: without Spark (SPEC K6)."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_maintain_makes_few_files_of_many(landing: Landing, tmp_path: Path, caps
 def test_maintain_of_a_table_that_is_not_there_says_so(
     landing: Landing, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It found no small files."""
+    """The answer was that it has no small files."""
     assert crkafka(tmp_path, "tables", "maintain") == 0, "no rows yet"
     crkafka(tmp_path, "tables", "advance")
     (tmp_path / "bronze").rename(tmp_path / "away")
@@ -139,7 +139,7 @@ def test_a_list_of_records_that_is_no_text_is_told(
 def test_verify_says_when_an_orphan_is_collected(
     landing: Landing, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`retire` right after it deleted none, and did not say why."""
+    """`retire` right after it deleted none, without a reason."""
     monkeypatch.setattr("crkafka_core.verify.verify.orphans", lambda *_, **__: 1)
     crkafka(tmp_path, "verify", "--no-kafka")
     said = capsys.readouterr()
@@ -165,7 +165,7 @@ def test_what_was_written_since_a_reset_during_verify_is_no_orphan(landing: Land
 def test_a_verify_that_dies_holds_retirement_back_for_minutes_and_one_that_lives_as_long_as_it_reads(
     landing: Landing, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that was killed held it for an hour."""
+    """A killed one held it for an hour."""
     monkeypatch.setattr(verifying, "_HOLD", 0.6)
     plane = landing.region.plane
 
@@ -213,7 +213,7 @@ def test_verify_and_mend_look_at_tables(landing: Landing, tmp_path: Path, capsys
 def test_a_table_that_is_refused_keeps_no_other_from_its_turn(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: str
 ) -> None:
-    """The verb ended with the first one."""
+    """The verb ended at the first refused table."""
     landing = landed(tmp_path, "first", "second", "third")
     assert crkafka(tmp_path, "tables", "advance") == 0
     for name in ("first", "second"):
@@ -244,7 +244,7 @@ def test_a_package_that_the_table_needs_is_missed_before_the_start(
 
 
 def test_the_shape_of_a_table_is_declared_with_the_region(tmp_path: Path) -> None:
-    """It was left out: the host, Dagster and replay would have written records as they are."""
+    """The shape was not declared: host, Dagster and replay would have written raw records."""
     (tmp_path / "order.json").write_text('{"type": "object", "properties": {"id": {"type": "integer"}}}')
     tables = [
         {"name": "shaped", "format": "delta", "path": "lake/shaped", "shape": "shop.shapes:typed", "output": "dead"},

@@ -1,4 +1,4 @@
-"""What others named, asked or wrote is shown, and commands neither `rich` nor the terminal."""
+"""Text from outside is shown as it is, and controls neither `rich` nor the terminal."""
 
 from __future__ import annotations
 
