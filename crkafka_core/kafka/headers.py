@@ -48,7 +48,7 @@ class Headers:
 
 
 def read_headers(messages: Sequence[Message]) -> Headers:
-    """Names are decoded as Java does it: what is no UTF-8 becomes U+FFFD."""
+    """The headers of the messages. Names that are not UTF-8 are decoded as in Java, with U+FFFD."""
     if not _layout_is_known():
         return _one_by_one(messages)
     where = np.fromiter(map(id, messages), np.int64, len(messages))

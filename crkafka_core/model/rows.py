@@ -28,7 +28,7 @@ from crkafka_core.model.region_rows import Row as Row
 class CheckpointStatus(StrEnum):
     """Life of a checkpoint. SUPERSEDED: left behind by a reset to an older one; RETIRED: only the archive is left.
 
-    EMPTY: a cut that was wanted only if there was something new, and there was nothing: its parent is the head still (SPEC V1, C6).
+    EMPTY: a cut with `if_new` and no new records; its parent stays the head (SPEC V1, C6).
     """
 
     OPEN = "OPEN"
@@ -51,11 +51,11 @@ class Checkpoint(Row):
     status: CheckpointStatus
     cause: str = ""
     token: str = ""
-    """Of the caller who opened it, so that a repeated call finds its own cut."""
+    """Token of the call that opened it, so that a repeated call finds its own cut."""
     generation: int = -1
     opened_at: float = 0.0
     deadline: float = 0.0
-    """Database time; drain and checkpoint must be done by then (SPEC D4)."""
+    """Deadline of drain and checkpoint, in database time (SPEC D4)."""
     merged_at: float = 0.0
     rows: int = 0
     bytes: int = 0
@@ -64,37 +64,37 @@ class Checkpoint(Row):
     drain_ms: int = 0
     """The longest drain of a member."""
     hash: str = ""
-    """Of the merged map (invariant I5)."""
+    """Hash of the merged map (invariant I5)."""
     note: str = ""
     """Why it was aborted or superseded."""
     archive_json: str = "{}"
     """Written when retired: {topic: {partition: [from, to, rows]}} of what changed (SPEC T2)."""
     cluster_id: str = ""
-    """Of the Kafka cluster that it was read from; empty where it is not known."""
+    """Id of the Kafka cluster that it was read from; empty if unknown."""
     archive_topics_json: str = "{}"
-    """Written when retired: {topic: its id}. An archive of before ids were kept has none for a topic that was made anew (SPEC T2)."""
+    """Written when retired: {topic: its id}. An archive from before ids were kept lacks those of recreated topics (SPEC T2)."""
     if_new: bool = False
-    """The cut becomes a checkpoint only if anything is new since its parent, as one that falls due by itself (SPEC V1)."""
+    """Whether the cut becomes a checkpoint only with new records, as a cut that is due by itself (SPEC V1)."""
     erased_json: str = "{}"
-    """Records that were erased for good: {topic: {partition: [offset]}}. Tables are without them (SPEC K6)."""
+    """Erased records, which tables no longer have: {topic: {partition: [offset]}} (SPEC K6)."""
 
     @property
     def erased(self) -> dict[str, dict[int, list[int]]]:
-        """Topic → partition → offsets that were erased for good, in order."""
-        if self.erased_json == "{}":  # of a thousand checkpoints few have any
+        """Topic → partition → offsets of erased records, in order."""
+        if self.erased_json == "{}":  # the usual case
             return {}
         read = json.loads(self.erased_json)
         return {topic: {int(p): offsets for p, offsets in partitions.items()} for topic, partitions in read.items()}
 
     @property
     def rows_for_tables(self) -> int:
-        """How many were merged, without those that were erased since."""
+        """Number of merged rows without those erased since."""
         return self.rows - sum(len(offsets) for of in self.erased.values() for offsets in of.values())
 
 
 @dataclass(frozen=True, slots=True)
 class Filler(Row):
-    """Who fills a number, fixed when it is handed out: nobody else submits to it or contributes to its cut (SPEC C8)."""
+    """A member that fills a number, fixed when it is handed out: only fillers submit to it or contribute to its cut (SPEC C8)."""
 
     KEY: ClassVar[tuple[str, ...]] = ("region", "checkpoint", "member")
     region: str
@@ -106,7 +106,7 @@ class Filler(Row):
 
     @property
     def offsets(self) -> dict[TP, int]:
-        """Where each of its partitions begins."""
+        """The first offset of each of its partitions."""
         return unpack_offsets(self.offsets_json)
 
 
@@ -123,13 +123,13 @@ class Contribution(Row):
     base: int
     generation: int
     members_json: str
-    """Names of all members at the time."""
+    """Names of all members at that time."""
     topic_ids_json: str
     rows: int
     bytes: int
     drain_ms: int
     hash: str
-    """Of everything in it; the same contribution sent again has the same."""
+    """Hash of the whole contribution, by which a repeated one is recognised."""
     at: float = 0.0
 
 
@@ -147,7 +147,7 @@ class ContributedOffset(Row):
     to_offset: int
     rows: int
     leader_epoch: int = -1
-    """Of the last record, as Kafka counts elections; −1: no record, or unknown (SPEC S4)."""
+    """Leader epoch of the last record; −1: no record, or unknown (SPEC S4)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,9 +164,9 @@ class MergedOffset(Row):
     to_offset: int
     rows: int
     member: str
-    """Who contributed it; empty when it was carried forward (SPEC S4)."""
+    """The member that contributed it; empty if it was carried forward (SPEC S4)."""
     leader_epoch: int = -1
-    """Of the record before `to_offset`; −1 is unknown. A log that was cut below it and has grown again has another (SPEC S4)."""
+    """Leader epoch of the record before `to_offset`; −1 is unknown. It differs in a log that was cut and has grown again (SPEC S4)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,14 +190,14 @@ class Segment(Row):
 
 @dataclass(frozen=True, slots=True)
 class DeadNumbers(Row):
-    """Numbers that a rewind left behind, or a state of SQL that a backup replaced: their rows belong nowhere, for ever (SPEC C8)."""
+    """Numbers that a rewind left behind, or a state of SQL that a backup replaced: their rows never belong to the region (SPEC C8)."""
 
     KEY: ClassVar[tuple[str, ...]] = ("region", "upto")
     region: str
     upto: int
     """The highest of them."""
     after: int
-    """The checkpoint that the region went back to: its own number belongs."""
+    """The checkpoint that the region went back to; its own number is not dead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,11 +213,11 @@ class Initial(Row):
     position: str
     at: float = 0.0
     forgotten: bool = False
-    """The topic was forgotten or unsubscribed: its offset is carried forward (SPEC S4)."""
+    """Whether the topic was forgotten or unsubscribed, and its offset is carried forward (SPEC S4)."""
 
 
 class StartReason(StrEnum):
-    """Why a partition starts where it starts (SPEC S1)."""
+    """Reason of a partition's start (SPEC S1)."""
 
     HEAD = "head"
     INITIAL = "initial"
@@ -226,7 +226,7 @@ class StartReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Start(Row):
-    """Where a partition starts in an epoch, from a base; the first writer wins (SPEC S1)."""
+    """Start of a partition in an epoch, from a base; the first writer wins (SPEC S1)."""
 
     KEY: ClassVar[tuple[str, ...]] = ("region", "epoch", "base", "topic", "partition")
     region: str
@@ -250,7 +250,7 @@ class PauseMark(Row):
     kind: str
     what: str
     member: str = ""
-    """Counts only where this member holds the partition (SPEC P1); empty: whoever holds it (SPEC P2)."""
+    """The member whose partitions it pauses (SPEC P1); empty: any holder's (SPEC P2)."""
     by: str = ""
     at: float = 0.0
 
@@ -273,23 +273,23 @@ class Table(Row):
     commits: int = 0
     """Number of the last commit that was permitted; each commit has its own."""
     version: str = ""
-    """The format's own version last acknowledged."""
+    """The last acknowledged version, in the format's terms."""
     layout: str = ""
     """`files`: its log takes files by commits of ours. Empty: Spark writes it."""
     shape: str = ""
     """`package.module:function` that makes its rows; every writer uses it (SPEC K6). Empty: records as they are."""
     output: str = ""
-    """Which of the shape's outputs."""
+    """Name of the shape's output."""
 
     @property
     def owes_fence(self) -> bool:
-        """It has not followed the latest rewind yet (SPEC X4)."""
+        """Whether it has not followed the latest rewind yet (SPEC X4)."""
         return self.rewind_epoch > self.fenced_epoch
 
 
 @dataclass(frozen=True, slots=True)
 class TableCommit(Row):
-    """One permitted commit to a table: which checkpoints, by which attempt, and what became of it (SPEC K6)."""
+    """A permitted commit to a table: its checkpoints, attempt and result (SPEC K6)."""
 
     KEY: ClassVar[tuple[str, ...]] = ("region", "table", "number")
     region: str
@@ -306,9 +306,9 @@ class TableCommit(Row):
     version: str = ""
     rows: int = 0
     at: float = 0.0
-    """When it was permitted; 0 for those of a table that was undeclared, and of which only the numbers count."""
+    """Time of the permit; 0 for commits of an undeclared table, of which only the numbers are kept."""
     counts_json: str = ""
-    """Checkpoint → its rows, of a table that has not got each record, where its writer has counted them."""
+    """Checkpoint → its rows in a table that does not have each record, if its writer has counted them."""
 
 
 ROWS: tuple[type[Row], ...] = (
