@@ -306,7 +306,7 @@ def test_a_password_that_is_renewed_in_its_file_is_taken_without_a_restart(
         broker.password("second-word")
         file.write_text("second-word\n")
         with caplog.at_level(logging.WARNING):
-            wait_until(lambda: consumer.poll(0.2) or "credentials that their file has now" in caplog.text)
+            wait_until(lambda: consumer.poll(0.2) or "credentials that their file contains now" in caplog.text)
         wait_until(lambda: consumer.poll(0.2) or _answers(consumer))
         assert not [error for error in refused if isinstance(error_of(error, "x"), NotAllowed)]
         caplog.clear()
