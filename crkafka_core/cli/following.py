@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from crkafka_core.cli.fencing import follow
-from crkafka_core.cli.output import moment
+from crkafka_core.cli.output import Say, moment
 from crkafka_core.config import redact
 from crkafka_core.control import Reader
 from crkafka_core.model import rows
@@ -18,7 +18,6 @@ from crkafka_core.model.visible import one_line
 from crkafka_core.plane import events, settling, tables
 from crkafka_core.region import Region
 
-Tell = Callable[[str], None]
 WAITED = 20.0
 """Seconds in which a region usually settles; after a longer wait the reason is printed."""
 
@@ -26,7 +25,7 @@ WAITED = 20.0
 class Follower:
     """Follows one region, turn by turn; the control plane may be away for a while."""
 
-    def __init__(self, region: Region, tell: Tell, *, logs: Path | None, why: Callable[[], str]) -> None:
+    def __init__(self, region: Region, tell: Say, *, logs: Path | None, why: Callable[[], str]) -> None:
         """`logs`: folder of the members' logs; `why`: reason of a wait that SQL does not know."""
         self._region, self._tell, self._why = region, tell, why
         self._more = f"members log to {logs}" if logs else "members log here"

@@ -18,8 +18,8 @@ import click
 
 from crkafka_core import logs as logs_of
 from crkafka_core.cli.call import with_config
-from crkafka_core.cli.following import Follower, Tell
-from crkafka_core.cli.output import note
+from crkafka_core.cli.following import Follower
+from crkafka_core.cli.output import Say, note
 from crkafka_core.config import RegionConfig, redact
 from crkafka_core.holder import whoami
 from crkafka_core.model.errors import ConfigError, CrkafkaError, Refused, ServiceUnavailable
@@ -46,7 +46,7 @@ def host(
     until_idle: bool = False,
     logs: Path | None = None,
     metrics: str = "",
-    tell: Tell = print,
+    tell: Say = print,
 ) -> None:
     """Run the members, and with `drive` open the cuts that are due, until `stop` is set; then cut and stop the region.
 
@@ -79,7 +79,7 @@ def host(
 
 
 @contextmanager
-def _answering(region: Region, metrics: str, pulse: Pulse, tell: Tell) -> Iterator[None]:
+def _answering(region: Region, metrics: str, pulse: Pulse, tell: Say) -> Iterator[None]:
     """Serve probes and Prometheus, if `metrics` names an address."""
     if not metrics:
         yield
@@ -93,7 +93,7 @@ def _why_they_wait(config: RegionConfig, reported: set[str]) -> str:
     return kafka_away(config, reported) or lacks_topics(config)
 
 
-def _begin(region: Region, start: bool, stop: threading.Event, tell: Tell, why: Callable[[], str]) -> None:
+def _begin(region: Region, start: bool, stop: threading.Event, tell: Say, why: Callable[[], str]) -> None:
     """Before the first member starts: mark the region as wanted, and print what the members will wait for.
 
     The host has its lease by then, so it waits for an SQL that is away, as it does once members run.
@@ -111,7 +111,7 @@ def _begin(region: Region, start: bool, stop: threading.Event, tell: Tell, why: 
         tell(f"{away} Members wait for it.")
 
 
-def _last_cut(region: Region, tell: Tell) -> None:
+def _last_cut(region: Region, tell: Say) -> None:
     """Stop the region, unless another process has."""
     if region.plane.read(lambda _, row: row.phase is Phase.IDLE):
         return
@@ -136,7 +136,7 @@ def folder_of_logs(folder: Path) -> None:
 
 @contextmanager
 def members(
-    region: Region, logs: Path | None, tell: Tell = lambda _: None, ready: Callable[[], None] = lambda: None
+    region: Region, logs: Path | None, tell: Say = lambda _: None, ready: Callable[[], None] = lambda: None
 ) -> Iterator[Host]:
     """Members run until the block ends; `ready` is called when Spark has started, before the members do.
 
