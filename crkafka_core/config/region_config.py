@@ -192,15 +192,18 @@ class RegionConfig(LimitKeys):
     def without_spark(self, table: TableConfig) -> bool:
         """Whether a declared table is written without Spark: of records as they are, typed, or of Arrow, with all tables of its shape.
 
-        `mode: upsert`, options of Spark's writer, typed tables in catalogs, and shapes on DataFrames are Spark's.
+        `mode: upsert`, options of Spark's writer, and shapes on DataFrames are Spark's.
         """
         if table.shape is None:
-            in_catalog = table.format == "iceberg" and catalogs.without_spark(table.path, self.host.conf)
-            return location.has_log(table.path) or in_catalog
+            return self._has_log(table)
         family = [each for each in self.tables if each.shape == table.shape]
         return bool(name_of(table.shape) or arrow_of(table.shape)) and all(
-            location.has_log(each.path) and each.mode == "append" and not each.options for each in family
+            self._has_log(each) and each.mode == "append" and not each.options for each in family
         )
+
+    def _has_log(self, table: TableConfig) -> bool:
+        in_catalog = table.format == "iceberg" and catalogs.without_spark(table.path, self.host.conf)
+        return location.has_log(table.path) or in_catalog
 
     def table(self, name: str) -> TableConfig | None:
         """The declared table of this name."""

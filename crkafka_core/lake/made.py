@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -12,13 +12,13 @@ from crkafka_core.config.sections import GOOD, TableConfig
 from crkafka_core.config.typed import DEAD, arrow_of, name_of
 from crkafka_core.decode.batch import BadRecord
 from crkafka_core.decode.registry import RegistryAway
-from crkafka_core.lake import again, evolution, files, typed
+from crkafka_core.lake import again, evolution, files, standing, typed
 from crkafka_core.lake.again import Fetch
 from crkafka_core.lake.columns import parts_of
 from crkafka_core.lake.handle import Handle
 from crkafka_core.lake.new_files import Output
 from crkafka_core.lake.pool import Pool
-from crkafka_core.lake.port import NewFile, Part, TableLog, mark_of
+from crkafka_core.lake.port import Moved, NewFile, Part, Stamp, TableLog, mark_of
 from crkafka_core.lake.transform import Shape, numbered
 from crkafka_core.lake.worker import Made
 from crkafka_core.model.errors import ConfigError, DataLoss
@@ -113,10 +113,19 @@ def _outputs(
         if output not in taken:
             continue
         columns, parts = numbered(schemas[output]), parts_of(region.config, table)
+        if snapshot is None and logs[table.name].placed_late:
+            _place(logs[table.name], permit, columns, parts)
         if snapshot is not None:
             columns, parts = evolution.followed(table.name, snapshot.schema, columns), tuple(snapshot.parts)
         outputs[output] = Output(logs[table.name].storage, folder_of_commit(permit), parts, columns)
     return chosen, outputs
+
+
+def _place(log: TableLog, permit: Permit, columns: pa.Schema, parts: Sequence[Part]) -> None:
+    """Make a table without rows, since only its catalog knows where its files are to be."""
+    standing.check_place(permit.table, None)
+    with suppress(Moved):
+        log.create(columns, parts, Stamp(permit.plan.uid, permit.table.name, 0, mark_of(permit.commit.token), 0), {})
 
 
 def configured(region: Handle, table: Table) -> TableConfig:

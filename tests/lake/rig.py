@@ -378,6 +378,14 @@ class TypedIceberg(Typed, Iceberg):
     snapshot: type = IcebergSnapshot
 
 
+class TypedInCatalog(Typed, IcebergInCatalog):
+    """Each in a catalog."""
+
+    base: type[Rig] = IcebergInCatalog
+    log: type = CatalogByPath
+    snapshot: type = IcebergSnapshot
+
+
 @cache
 def pool() -> Pool:
     """One for all tests; its processes end with this one."""

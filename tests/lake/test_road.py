@@ -18,11 +18,22 @@ from crkafka_core.model.offsets import TP
 from crkafka_core.plane import erasure
 from crkafka_core.plane import tables as plane
 from crkafka_core.plane.reading import ReadPlan
-from tests.lake.rig import STEPS, Crash, Iceberg, IcebergInCatalog, Rig, Toy, Typed, TypedIceberg, dies_at
+from tests.lake.rig import (
+    STEPS,
+    Crash,
+    Iceberg,
+    IcebergInCatalog,
+    Rig,
+    Toy,
+    Typed,
+    TypedIceberg,
+    TypedInCatalog,
+    dies_at,
+)
 from tests.rigs.landing import records
 
 RAW = {"delta": Rig, "iceberg": Iceberg, "catalog": IcebergInCatalog, "toy": Toy}
-ALL = {**RAW, "typed-delta": Typed, "typed-iceberg": TypedIceberg}
+ALL = {**RAW, "typed-delta": Typed, "typed-iceberg": TypedIceberg, "typed-catalog": TypedInCatalog}
 
 
 @pytest.fixture(params=ALL.values(), ids=ALL)
