@@ -27,19 +27,19 @@ from crkafka_core.lake.port import Moved, TableUnavailable
 from crkafka_core.model.errors import ConfigError, CrkafkaError, Refused
 from crkafka_core.model.rows import Table
 from crkafka_core.segments import read_footer
-from crkafka_core.segments.errors import SegmentMissing, StorageUnavailable, without_secrets
+from crkafka_core.segments.errors import SegmentMissing, without_secrets
 from crkafka_core.segments.storage import Storage
 from crkafka_core.tables import log_end
 from crkafka_core.tables.file_statistics import NewFile
 from crkafka_core.tables.log import DataFile
-from crkafka_core.tables.log_end import End
 from crkafka_core.tables.stamp import MAINTAIN, Facts, LogEntry, Stamp
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
 
 _log = logging.getLogger(__name__)
-"""Of a raw table; what others write into it may leave any of them empty."""
+_PLAIN_WRITER = 2
+"""Up to this version of its protocol nothing has to be written that we do not write."""
 HARMLESS = (
     "OPTIMIZE",
     "VACUUM",
@@ -93,17 +93,14 @@ class DeltaLog:
         self._options = _options(storage_options) if self.uri.startswith("s3://") else {}
 
     def snapshot(self) -> Snapshot | None:
-        end = log_end.known(self.uri, self.folder)
-        if end is not None:
-            return Snapshot(self, end.version, end)
         delta = self.load()
-        return None if delta is None else Snapshot(self, delta.version(), None, delta)
+        return None if delta is None else Snapshot(self, delta)
 
     def at(self, version: str) -> Snapshot:
         """The table as it was. Raises `VersionGone` when the log has been cleaned of that version."""
         lake = _deltalake()
         try:
-            return Snapshot(self, int(version), None, self._open(int(version)))
+            return Snapshot(self, self._open(int(version)))
         except (lake.exceptions.DeltaError, OSError) as error:
             raise VersionGone(f"Version {version} of table {self.table.name} cannot be read any more.") from error
 
@@ -111,11 +108,11 @@ class DeltaLog:
         table: DeltaTable = _deltalake().DeltaTable(self.uri, version=version, storage_options=self._options)
         return table
 
-    def load(self, version: int | None = None) -> DeltaTable | None:
-        """What the log says of all files, now or at a version: it takes the longer the more there are. None where there is no table."""
+    def load(self) -> DeltaTable | None:
+        """What the log says of all files: it takes the longer the more there are. None where there is no table."""
         lake = _deltalake()
         try:
-            return self._open(version)
+            return self._open(None)
         except lake.exceptions.TableNotFoundError:
             return None
         except (lake.exceptions.DeltaError, OSError) as error:
@@ -142,18 +139,6 @@ class DeltaLog:
         except (lake.exceptions.DeltaError, OSError) as error:
             if "already exists" in str(error):
                 raise Moved(f"Table {self.table.name} is there already.") from error
-            raise self.trouble(error) from error
-
-    def vacuum(self) -> int:
-        """Delete files that left the table longer ago than its retention; their number."""
-        lake, delta = _deltalake(), self.load()
-        try:
-            if delta is None:
-                return 0
-            if not self.writes_alone(delta):
-                return len(delta.vacuum(dry_run=False))
-            return sum(map(self.folder.delete, delta.vacuum(dry_run=True)))
-        except (lake.exceptions.DeltaError, OSError) as error:
             raise self.trouble(error) from error
 
     def writes_alone(self, delta: DeltaTable) -> bool:
@@ -200,19 +185,11 @@ class DeltaLog:
 
 
 class Snapshot:
-    """Loaded only when something is asked that our own last commit does not tell."""
+    """One version of the table."""
 
-    def __init__(self, log: DeltaLog, version: int, end: End | None, delta: DeltaTable | None = None) -> None:
-        """`end`: what is known of it without loading it; else `delta`, which is it."""
-        self._log, self.version, self._end, self._loaded = log, version, end, delta
-
-    @property
-    def _delta(self) -> DeltaTable:
-        if self._loaded is None:
-            self._loaded = self._log.load(self.version)
-        if self._loaded is None:
-            raise Moved(f"Table {self._log.table.name} is not there any more.")
-        return self._loaded
+    def __init__(self, log: DeltaLog, delta: DeltaTable) -> None:
+        self._log, self._delta = log, delta
+        self.version: int = delta.version()
 
     @property
     def at(self) -> str:
@@ -229,17 +206,15 @@ class Snapshot:
         return int(version) <= self.version
 
     def facts(self, app: str) -> Facts:
-        known = self._end.facts if self._end is not None else {}
-        return Facts(app, lambda key: known[key] if key in known else self._delta.transaction_version(key) or 0)
+        return Facts(app, lambda key: self._delta.transaction_version(key) or 0)
 
     @cached_property
     def partition_columns(self) -> list[str]:
-        return list(self._end.partition_columns if self._end is not None else self._delta.metadata().partition_columns)
+        return list(self._delta.metadata().partition_columns)
 
     def property(self, name: str) -> str:
         """Of the table's own; empty when it has none of this name."""
-        known = self._end.properties if self._end is not None else self._delta.metadata().configuration
-        return str(known.get(name) or "")
+        return str(self._delta.metadata().configuration.get(name) or "")
 
     @cached_property
     def columns(self) -> set[str]:
@@ -250,14 +225,12 @@ class Snapshot:
     @cached_property
     def schema(self) -> str:
         """Of its columns, as the log has it, and as Spark reads it."""
-        return self._end.schema if self._end is not None else self._delta.schema().to_json()
+        return self._delta.schema().to_json()
 
     @cached_property
     def plain(self) -> bool:
         """Whether files of a folder that we get to can come with nothing but what we write of them."""
-        if self._end is not None:
-            return True
-        return self._log.folder.is_local and self._delta.protocol().min_writer_version <= log_end.PLAIN_WRITER
+        return self._log.folder.is_local and self._delta.protocol().min_writer_version <= _PLAIN_WRITER
 
     def since(self, version: str, ours: Collection[str] = ()) -> list[LogEntry]:
         """`ours`: versions of which nobody asks who made them; they are not looked at."""
@@ -348,26 +321,7 @@ class Snapshot:
 
     def take(self, files: Sequence[NewFile], stamp: Stamp, about: Mapping[str, object]) -> int:
         """Add files to a table that Spark writes, under the stamp's number; the new version. Raises `Moved` if there is a later one."""
-        return self._add(files, stamp, {stamp.app: stamp.number}, about)
-
-    def _add(
-        self, files: Sequence[NewFile], stamp: Stamp, facts: Mapping[str, int], about: Mapping[str, object]
-    ) -> int:
-        """Directly behind our own last commit, if that is the end of the log; else by deltalake."""
-        log, said, version = self._log, stamp.to_json(**about), self.version + 1
-        if self._end is not None and not self._end.checkpoint_is_due:
-            with suppress(StorageUnavailable):  # a file system without links, perhaps; deltalake knows other ways
-                if not log_end.append(log.folder, version, said, facts, files):
-                    raise Moved(f"Table {log.table.name} has changed since version {self.version}.")
-                end = replace(self._end, version=version, said=said, facts=facts)
-                log_end.remember(log.uri, log.folder, end)
-                return version
-        self._commit(files, (), stamp, facts, about)
-        if self.plain:
-            properties = dict(self._delta.metadata().configuration)
-            end = End(version, said, facts, self.schema, tuple(self.partition_columns), properties)
-            log_end.remember(log.uri, log.folder, end)
-        return version
+        return self._commit(files, (), stamp, {stamp.app: stamp.number}, about)
 
     def exchange(
         self,
@@ -387,19 +341,15 @@ class Snapshot:
         stamp: Stamp,
         facts: Mapping[str, int],
         about: Mapping[str, object],
-        *,
-        changes_rows: bool = True,
     ) -> int:
         if self._log.writes_alone(self._delta):
-            return self._commit_clustered(add, remove, stamp.to_json(**about), facts, changes_rows)
+            return self._commit_clustered(add, remove, stamp.to_json(**about), facts)
         lake = _deltalake()
         from deltalake.transaction import AddAction, RemoveAction
 
         now = int(time.time() * 1000)
-        added = [AddAction(file.name, file.size, {}, now, file.changes_rows, file.statistics) for file in add]
-        removed = [
-            RemoveAction(file.path, changes_rows, now, file.bytes, dict(file.partition_values)) for file in remove
-        ]
+        added = [AddAction(file.name, file.size, {}, now, True, file.statistics) for file in add]
+        removed = [RemoveAction(file.path, True, now, file.bytes, dict(file.partition_values)) for file in remove]
         try:
             self._delta.create_write_transaction(
                 [*added, *removed],
@@ -424,13 +374,12 @@ class Snapshot:
         remove: Collection[DataFile],
         said: str,
         facts: Mapping[str, int],
-        changes_rows: bool,
     ) -> int:
         """Without deltalake, which refuses such a table; as it does, a commit counts only if there is none of its number."""
         log, version = self._log, self.version + 1
-        if remove and changes_rows and self.property("delta.appendOnly").lower() == "true":
+        if remove and self.property("delta.appendOnly").lower() == "true":
             raise log.append_only()
-        if not log_end.append(log.folder, version, said, facts, add, remove, changes_rows):
+        if not log_end.append(log.folder, version, said, facts, add, remove):
             raise Moved(f"Table {log.table.name} has changed since version {self.version}.")
         if log_end.checkpoint_is_due(version, self._delta.metadata().configuration):
             log.checkpoint(version)

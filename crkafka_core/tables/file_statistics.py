@@ -25,8 +25,6 @@ class NewFile:
     rows: int
     statistics: str
     """As Delta's log has them."""
-    changes_rows: bool = True
-    """Who streams from the table passes over one that does not."""
 
 
 def written_by_spark(storage: Storage, folder: str) -> list[NewFile]:
