@@ -388,6 +388,15 @@ class RegionConfig(LimitKeys):
                     f"{one} ({path}) and {other} ({another}) lie in one another: cleaning up one would delete the other; "
                     "give each a folder of its own"
                 )
+        for table in self.tables:
+            if (
+                table.partition_by
+                and (table.format == "iceberg" or table.shape is None)
+                and not self.without_spark(table)
+            ):
+                raise ValueError(
+                    f"table {table.name} is written by Spark, where partition_by is for Delta tables with a shape or types"
+                )
         if self.host.remote:
             self._agree_remote()
         return self

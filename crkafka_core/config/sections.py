@@ -22,6 +22,7 @@ from pydantic import (
 
 from crkafka_core.config import reference, secret
 from crkafka_core.config.location import has_log, in_catalog, store_of
+from crkafka_core.config.partition_by import PartitionField, parsed
 from crkafka_core.config.problem import nearest
 from crkafka_core.config.quantity import Seconds, seconds
 from crkafka_core.config.typed import SHAPE, Typing, arrow_of
@@ -199,7 +200,7 @@ class TableConfig(Typing):
     keys: tuple[StrictStr, ...] | None = Field(None, min_length=1)
     """Key columns for `mode: upsert`; in a typed table always `kafka_key`, Kafka's own."""
     partition_by: tuple[StrictStr, ...] | None = Field(None, min_length=1)
-    """Columns that a Delta table with a shape or types is partitioned by; by default none."""
+    """Columns that the table is partitioned by, in Iceberg also `day(timestamp)`, `bucket(16, key)` and so on; by default none."""
     topics: tuple[StrictStr, ...] | None = Field(None, min_length=1)
     """Topics of a table with a shape or types; by default all of the region."""
     kept_fresh: StrictBool = True
@@ -232,8 +233,7 @@ class TableConfig(Typing):
 
     @model_validator(mode="after")
     def _laid_out(self) -> Self:
-        for column in self.partition_by or ():
-            self._check_partition(column)
+        self._check_partitions()
         self._check_mode()
         return self
 
@@ -260,16 +260,26 @@ class TableConfig(Typing):
         if self.typed is None and self.keys is None:
             raise ValueError(f"table {self.name} is of mode upsert and names no keys; write keys: [id]")
 
-    def _check_partition(self, column: str) -> None:
-        if self.format != "delta" or (self.typed is None and self.shape is None):
-            raise ValueError(f"table {self.name} names partition_by, which is for Delta tables with a shape or types")
-        if column.lower() == "crkafka_checkpoint":
-            raise ValueError(
-                f"table {self.name} would be partitioned by checkpoint: each would be a partition for ever; leave partition_by out, "
-                "rows are found by that column anyway"
-            )
-        if [c.lower() for c in self.partition_by or ()].count(column.lower()) > 1:
-            raise ValueError(f"table {self.name} names the column {column} twice in partition_by")
+    @property
+    def partition_fields(self) -> tuple[PartitionField, ...]:
+        """`partition_by`, understood."""
+        return tuple(map(parsed, self.partition_by or ()))
+
+    def _check_partitions(self) -> None:
+        fields = self.partition_fields
+        for field in fields:
+            if field.transform != "identity" and self.format == "delta":
+                raise ValueError(
+                    f"table {self.name} names {field.transform}({field.column}) in partition_by: transforms are for Iceberg; "
+                    "a Delta table is partitioned by columns"
+                )
+            if field.column.lower() == "crkafka_checkpoint":
+                raise ValueError(
+                    f"table {self.name} would be partitioned by checkpoint: each would be a partition for ever; leave partition_by out, "
+                    "rows are found by that column anyway"
+                )
+            if [(f.column.lower(), f.transform) for f in fields].count((field.column.lower(), field.transform)) > 1:
+                raise ValueError(f"table {self.name} names the column {field.column} twice in partition_by")
 
     @model_validator(mode="after")
     def _agree(self) -> Self:

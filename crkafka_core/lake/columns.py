@@ -33,7 +33,8 @@ def place_of(table: Table) -> Place | None:
 def parts_of(config: RegionConfig, table: Table) -> tuple[Part, ...]:
     """By which a table is partitioned, as configured."""
     declared = config.table(table.name)
-    return tuple(Part(column) for column in (declared and declared.partition_by) or ())
+    fields = declared.partition_fields if declared is not None else ()
+    return tuple(Part(field.column, field.transform, field.width) for field in fields)
 
 
 def conformed(rows: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:

@@ -14,9 +14,9 @@ from crkafka_core.decode.batch import BadRecord
 from crkafka_core.decode.registry import RegistryAway
 from crkafka_core.lake import again, evolution, files, standing, typed
 from crkafka_core.lake.again import Fetch
-from crkafka_core.lake.columns import parts_of
+from crkafka_core.lake.columns import RAW, parts_of
 from crkafka_core.lake.handle import Handle
-from crkafka_core.lake.new_files import Output
+from crkafka_core.lake.new_files import NewFiles, Output
 from crkafka_core.lake.pool import Pool
 from crkafka_core.lake.port import Moved, NewFile, Part, Stamp, TableLog, mark_of
 from crkafka_core.lake.transform import Shape, numbered
@@ -28,6 +28,7 @@ from crkafka_core.model.selection import Selection
 from crkafka_core.plane import contents
 from crkafka_core.plane.permits import Permit
 from crkafka_core.plane.reading import ReadPlan
+from crkafka_core.segments.scan import scan_segment
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,6 @@ class Files:
     new: Sequence[NewFile] = ()
     columns: pa.Schema | None = None
     """That the table needs for them; None: those that it has."""
-    parts: Sequence[Part] = ()
-    """By which the table is partitioned, if it is made now."""
     counts: Mapping[int, int] | None = None
     """Checkpoint → rows; None: as merged."""
     bad: Mapping[int, int] = field(default_factory=dict)
@@ -56,10 +55,35 @@ def folder_of_commit(permit: Permit) -> str:
 
 
 def as_they_are(region: Handle, fetch: Fetch, log: TableLog, permit: Permit) -> Files:
-    """Segments, by a link or a copy; what is archived is read from Kafka again."""
+    """Segments, by a link or a copy, or in pieces by partition; what is archived is read from Kafka again."""
     plan, storage, folder = permit.plan, log.storage, folder_of_commit(permit)
+    if parts := parts_of(region.config, permit.table):
+        return Files(_in_pieces(region, fetch, plan, Output(storage, folder, parts)))
     made = files.adopted(region.storage(), plan.segments, plan, storage, folder)
     return Files(made + again.fetched(fetch, plan, storage, folder))
+
+
+def _in_pieces(region: Handle, fetch: Fetch, plan: ReadPlan, output: Output) -> Sequence[NewFile]:
+    """New files with the records of a plan, each of one partition."""
+    source, made = region.storage(), NewFiles(output, RAW)
+    try:
+        for segment in plan.segments:
+            selection = plan.selection.within(segment.checkpoint)
+            for batch in scan_segment(source, segment.path, landed=segment.rows, selection=selection):
+                made.add(segment.checkpoint, batch)
+        for checkpoint, batch in again.Again(fetch, plan).batches() if plan.ranges else ():
+            made.add(checkpoint, batch)
+        made.close()
+        for checkpoint, wanted in plan.rows_for_tables.items():
+            if made.rows[checkpoint] != wanted:
+                raise DataLoss(
+                    f"{plural(made.rows[checkpoint], 'record')} of checkpoint {checkpoint} came; {wanted} were merged, and not erased.",
+                    hint="Nothing was committed.",
+                )
+    except BaseException:
+        made.discard()
+        raise
+    return made.made
 
 
 def by_transform(
@@ -89,7 +113,6 @@ def by_transform(
         files[permit.table.name] = Files(
             made.files.get(name, ()),
             of and of.columns,
-            of.parts if of else (),
             counts.get(name, none) if of else none,
             counts.get(DEAD, {}) if name == GOOD else {},
             chosen.alarm if name == GOOD else "",
@@ -148,12 +171,10 @@ def _choose(region: Handle, declared: TableConfig, there: pa.Schema | None) -> t
 
 def first_columns(region: Handle, log: TableLog, table: Table) -> Files:
     """For a fence: of a partitioned table that is not there, which cannot be made without its columns."""
-    parts = parts_of(region.config, table)
-    if not parts or log.look() is not None:
+    if not table.shape or not parts_of(region.config, table) or log.look() is not None:
         return NOTHING
     chosen = _choose(region, configured(region, table), None)
-    columns = numbered(chosen.transform.schemas()[table.output or GOOD])
-    return Files(columns=columns, parts=parts)
+    return Files(columns=numbered(chosen.transform.schemas()[table.output or GOOD]))
 
 
 def _taken(declared: TableConfig, family: Sequence[Table]) -> set[str]:

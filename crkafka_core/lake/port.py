@@ -46,6 +46,12 @@ class Part:
     width: int = 0
     """Of bucket and truncate."""
 
+    def __str__(self) -> str:
+        """As `partition_by` has it."""
+        if self.transform == "identity":
+            return self.column
+        return f"{self.transform}({f'{self.width}, ' if self.width else ''}{self.column})"
+
 
 @dataclass(frozen=True)
 class Stamp:

@@ -227,11 +227,12 @@ def check_place(table: Table, snapshot: Snapshot | None) -> None:
 
 def check_columns(region: Handle, table: Table, snapshot: Snapshot) -> None:
     """Refuse what is no table of these rows any more."""
-    there, declared = [part.column for part in snapshot.parts], [p.column for p in parts_of(region.config, table)]
+    there, declared = list(snapshot.parts), list(parts_of(region.config, table))
     if there != declared:
-        by = f"is declared with partition_by: [{', '.join(declared)}]" if declared else "another program made it"
+        words = [", ".join(map(str, parts)) for parts in (there, declared)]
+        by = f"is declared with partition_by: [{words[1]}]" if declared else "another program made it"
         raise Refused(
-            f"Table {table.name} at {table.path} is partitioned by {', '.join(there) or 'nothing'}: {by}.",
+            f"Table {table.name} at {table.path} is partitioned by {words[0] or 'nothing'}: {by}.",
             hint=f"Declare {table.name} with another path; what is there stays as it is.",
         )
     needed = (CHECKPOINT,) if table.shape else (*SCHEMA.names, CHECKPOINT)

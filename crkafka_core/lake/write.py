@@ -14,7 +14,7 @@ from functools import cached_property
 import pyarrow as pa
 
 from crkafka_core.lake import files, standing
-from crkafka_core.lake.columns import NUMBER, RAW
+from crkafka_core.lake.columns import NUMBER, RAW, parts_of
 from crkafka_core.lake.evolution import followed
 from crkafka_core.lake.handle import Handle
 from crkafka_core.lake.hold import Hold
@@ -80,7 +80,8 @@ class Write:
             # What is missing is found before a table is made; files of one whose folder is not known are made afterwards.
             made = NOTHING if self.log.placed_late else self._made
             first = NUMBER if self._permit.table.shape else RAW
-            self.log.create(made.columns or first, made.parts, replace(self._stamp(0), permit=0), {})
+            parts = parts_of(self._region.config, self._permit.table)
+            self.log.create(made.columns or first, parts, replace(self._stamp(0), permit=0), {})
             return None
         if shown is not None and (shown.permit, shown.token) == (commit.number, mark_of(commit.token)):
             return shown.version  # the answer to an earlier attempt was lost

@@ -299,10 +299,11 @@ def test_K6_tables_of_one_shape_take_its_outputs() -> None:
     [
         ({"partition_by": ["odd", "Odd"]}, "names the column odd twice"),
         ({"partition_by": ["crkafka_checkpoint"]}, "each would be a partition for ever"),
-        ({"partition_by": ["odd"], "shape": None}, "partition_by, which is for Delta tables with a shape or types"),
+        ({"partition_by": ["day(at)"]}, r"names day\(at\) in partition_by: transforms are for Iceberg"),
+        ({"partition_by": ["bucket(key)"], "format": "iceberg"}, r"bucket\(key\) is no transform"),
         (
             {"partition_by": ["odd"], "format": "iceberg"},
-            "partition_by, which is for Delta tables with a shape or types",
+            "written by Spark, where partition_by is for Delta tables with a shape or types",
         ),
         ({"keys": ["id"]}, "names keys, which are for mode: upsert"),
         ({"mode": "upsert"}, r"names no keys; write keys: \[id\]"),

@@ -269,7 +269,8 @@ def test_a_partitioned_table_keeps_its_partitions_through_a_rewind_and_a_compact
     (tmp_path / "order.json").write_text(json.dumps(schema(id="integer", who="string", paid="boolean")))
     values = {("orders", o): json.dumps({"id": o, "who": "ab"[o % 2], "paid": o > 5}).encode() for o in range(40)}
     table = {"name": "typed", "format": format, "typed": {"json": str(tmp_path / "order.json")}}
-    landing = made(tmp_path, values, {**table, **({"partition_by": ["who", "paid"]} if format == "delta" else {})})
+    partition_by = ["who", "paid"] if format == "delta" else ["truncate(1, who)", "day(kafka_timestamp)"]
+    landing = made(tmp_path, values, {**table, "partition_by": partition_by})
     for _ in range(4):
         landing.land(4)
         advance(landing.region, "typed")
