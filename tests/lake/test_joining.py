@@ -8,7 +8,7 @@ import pytest
 
 from crkafka_core.lake import compact
 from crkafka_core.region import joining
-from crkafka_core.region.feeder import Feeder
+from crkafka_core.region.feeder import ByRoad, Feeder
 from tests.lake.rig import Iceberg, Rig
 
 
@@ -25,8 +25,10 @@ def test_K6_a_table_has_few_small_files_however_long_it_is_written(
         if number > 2:
             rig.landing.retire(number - 2)
         keeper.turn(0.0)
-        if keeper._joining._loop is not None:
-            keeper._joining._loop.join(20)
+        way = keeper._way
+        assert isinstance(way, ByRoad)
+        if way._joining._loop is not None:
+            way._joining._loop.join(20)
         snapshot = rig.log("bronze", str(rig.path), {}).look()
         most = max(most, len(list(snapshot.files())))
     keeper.end()
