@@ -14,15 +14,15 @@ Counted = tuple[int, int, int]
 def count(reader: Reader, table: Table, known: Counted | None) -> Counted:
     """The rows of all checkpoints that a table has: of those that it had got when they were counted last, and of the new ones.
 
-    Unknown where a commit has not told how many rows of each it has brought, or is not kept any more, and where checkpoints are not.
+    Unknown where a commit has not counted the rows of each of its checkpoints, or where it or these are not kept any more.
     """
     rewound, upto, rows = known or (0, 0, 0)
     if rewound != table.rewind_epoch or upto > table.acknowledged:
         upto = rows = 0
     new = checkpoints.filled(reader, above=upto, upto=table.acknowledged)
-    told = tables.rows_in(reader, table, new)
-    known_all = len(told) == len(new) and (upto > 0 or not checkpoints.known_since(reader))
-    rows = rows + sum(told.values()) if known_all and rows != UNKNOWN else UNKNOWN
+    known_rows = tables.rows_in(reader, table, new)
+    known_all = len(known_rows) == len(new) and (upto > 0 or not checkpoints.known_since(reader))
+    rows = rows + sum(known_rows.values()) if known_all and rows != UNKNOWN else UNKNOWN
     return table.rewind_epoch, table.acknowledged, rows
 
 

@@ -98,14 +98,16 @@ def superseded(
     gone = [key_of(checkpoint) for checkpoint in region.read(left)]
     if not gone:
         return []
-    there = instance.get_materialized_partitions(asset)
-    left_in = [key for key in gone if key in there]
+    materialized = instance.get_materialized_partitions(asset)
+    left_in = [key for key in gone if key in materialized]
     if not left_in:
         return []
-    told = instance.fetch_observations(
+    observed = instance.fetch_observations(
         dg.AssetRecordsFilter(asset_key=asset, asset_partitions=left_in), limit=10 * len(left_in)
     )
-    done = {r.partition_key for r in told.records if (o := r.asset_observation) is not None and REMOVED in o.metadata}
+    done = {
+        r.partition_key for r in observed.records if (o := r.asset_observation) is not None and REMOVED in o.metadata
+    }
     return [key for key in left_in if key not in done]
 
 

@@ -30,7 +30,7 @@ def as_dagster_failure() -> Iterator[None]:
 
 
 def refuse_less_than(least: float, **given: float) -> None:
-    """A bound that a field of an op's configuration declares is told by pydantic in its own words, after a traceback."""
+    """A bound that a field of an op's configuration declares is reported by pydantic in its own words, after a traceback."""
     for name, value in given.items():
         if value < least:
             raise dg.Failure(f"`{name}` is {value:g}, and cannot be less than {least:g}.", allow_retries=False)

@@ -21,7 +21,7 @@ ROWS = "dagster/partition_row_count"
 """Dagster shows it with the partition; `dagster/row_count` would be taken for the whole asset's."""
 
 
-def rows_told(rows: int | None) -> dict[str, int]:
+def rows_metadata(rows: int | None) -> dict[str, int]:
     """How many rows a table has of a checkpoint, if that is known."""
     return {} if rows is None else {"rows": rows, ROWS: rows}
 

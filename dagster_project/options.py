@@ -124,11 +124,11 @@ class Options(BaseModel):
 
     def names(self, config: RegionConfig) -> Names:
         """What everything of this region is called."""
-        there = ["records", "group", "topics", *(t.name for t in config.tables)]
-        if unknown := sorted(set(self.assets) - set(there)):
+        known = ["records", "group", "topics", *(t.name for t in config.tables)]
+        if unknown := sorted(set(self.assets) - set(known)):
             raise ConfigError(
                 f"Region {config.region} has no asset {unknown[0]!r}, which dagster.assets names.",
-                hint=f"There are: {', '.join(there)}.",
+                hint=f"There are: {', '.join(known)}.",
             )
         if self.topics_prefix is not None and "topics" in self.assets:
             raise ConfigError(

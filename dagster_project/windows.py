@@ -35,7 +35,7 @@ def merged_within(region: RegionResource, window: dg.TimeWindow) -> list[int]:
         if start < known:
             raise Refused(
                 f"The window from {window.start:%Y-%m-%d %H:%M} begins before the oldest checkpoint that the region still knows: what was "
-                "merged within it cannot be told any more.",
+                "merged within it is not known any more.",
                 hint="What was made of it stays. The region's tables have all rows; its `history` says how many checkpoints it knows.",
             )
         if now >= end:

@@ -16,7 +16,7 @@ from crkafka_core.plane import checkpoints
 from crkafka_core.plane import tables as plane
 from crkafka_core.still import telling
 from dagster_project.counted import count, how_far
-from dagster_project.metadata import rows_told
+from dagster_project.metadata import rows_metadata
 from dagster_project.names import key_of
 from dagster_project.resources import RegionResource, SparkSessionResource
 
@@ -93,8 +93,8 @@ class TableRun:
         def numbers(reader: Reader, row: Region) -> dict[int, dict[str, int | str]]:
             table = plane.of(reader, self.name)
             whole = how_far(reader, table, count(reader, table, None), keyed=keyed)
-            told = plane.rows_in(reader, table, ids)
-            return {i: {**rows_told(told.get(i)), **whole} for i in ids}
+            rows = plane.rows_in(reader, table, ids)
+            return {i: {**rows_metadata(rows.get(i)), **whole} for i in ids}
 
         return self.region.read(numbers) if ids else {}
 
@@ -110,14 +110,14 @@ class TableRun:
     def _written(self, write: Write) -> Committed | None:
         tell, name = self.context.log.info, self.name
 
-        def told(session: SparkSession | None) -> Committed | None:
+        def write_and_log(session: SparkSession | None) -> Committed | None:
             with telling(tell, lambda s: f"table {name} is still being written, for {s:.0f} s now"):
                 return write(session)
 
         lazily = SparkIfNeeded.of(self._free(), self.spark, tell)
         while True:
             try:
-                return lazily.do(told)
+                return lazily.do(write_and_log)
             except LeaseHeld:  # taken meanwhile
                 self.region.plane.wait(self.region.read(lambda _, row: row.version), PAUSE_S)
                 self._free()
@@ -130,12 +130,12 @@ class TableRun:
             writers = (plane.writer(reader, t.name) for t in plane.siblings(reader, table))
             return row.version, table, next(filter(None, writers), "")
 
-        said = ""
+        writer = ""
         while True:
             version, table, by = self.region.read(look)
             if not by:
                 return table
-            if by != said:
+            if by != writer:
                 self.context.log.info(f"table {self.name} is written by {by}: this run waits for it")
-            said = by
+            writer = by
             self.region.plane.wait(version, PAUSE_S)

@@ -50,7 +50,7 @@ def of_records(names: Names) -> dg.AssetChecksDefinition:
         region: RegionResource = getattr(context.resources, names.slug)
         chosen = region.read(lambda reader, _: latest(reader))
         with as_dagster_failure():
-            found = verify.latest(region.open(), [c.id for c in chosen]) if chosen else Findings()
+            findings = verify.latest(region.open(), [c.id for c in chosen]) if chosen else Findings()
         about = {
             "checkpoints": len(chosen),
             "rows": sum(c.rows for c in chosen),
@@ -58,12 +58,12 @@ def of_records(names: Names) -> dg.AssetChecksDefinition:
         }
         for name in sorted(key.name for key in context.selected_asset_check_keys):
             _, invariants = RECORDS[name]
-            wrong = [str(finding) for finding in found.kept if finding.invariant in invariants]
+            wrong = [str(finding) for finding in findings.kept if finding.invariant in invariants]
             yield dg.AssetCheckResult(
                 check_name=name,
                 asset_key=names.records,
                 passed=not wrong,
-                metadata={**about, "wrong": sum(found.counts[invariant] for invariant in invariants)},
+                metadata={**about, "wrong": sum(findings.counts[invariant] for invariant in invariants)},
                 description="; ".join(wrong[:5]) or None,
             )
 
@@ -102,10 +102,10 @@ def of_table(table: TableConfig, names: Names) -> dg.AssetChecksDefinition:
             declared = region.read(lambda reader, row: plane_tables.of(reader, table.name))
             session = spark.session() if plane_tables.needs_spark(declared) else None
             audit = tables.look(session, region.handle, table.name)
-        said = in_words(audit)
+        texts = in_words(audit)
         yield dg.AssetCheckResult(
             passed=audit.clean,
-            description=f"{'; '.join(said)}. The job mend_tables undoes them." if said else None,
+            description=f"{'; '.join(texts)}. The job mend_tables undoes them." if texts else None,
             metadata={
                 "foreign_commits": audit.foreign,
                 "strangers": len(audit.strangers),

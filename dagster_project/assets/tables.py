@@ -65,7 +65,7 @@ def _content(table: TableConfig) -> str:
 
 
 def write(run: writing.TableRun, ids: Sequence[int]) -> dict[int, dict[str, int | str]]:
-    """Rewrite what the table has, advance it to the rest; what is to be told of each checkpoint.
+    """Rewrite what the table has, advance it to the rest; what is to be shown of each checkpoint.
 
     A table only advances without a gap, so that what it has acknowledged is exactly the line up to there (SPEC T1): live
     checkpoints between what it has and the range come along.

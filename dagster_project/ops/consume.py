@@ -62,17 +62,17 @@ def _hosted(region: Region, mine: str) -> bool:
         return True
 
     def renewed(reader: Reader, row: Row) -> bool | None:
-        there = _hosting(reader, row)[0]
-        return any(there[who] > before.get(who, -1) for who in there) or (None if there else False)
+        renewals = _hosting(reader, row)[0]
+        return any(renewals[who] > before.get(who, -1) for who in renewals) or (None if renewals else False)
 
     return bool(before) and bool(waiting.until(region.plane, renewed, timeout=patience))
 
 
 def _hosting(reader: Reader, row: Row) -> tuple[dict[str, int], Lease | None, float, float]:
     """Renewals of each live incarnation, the lease of a run that hosts them, the time, and how long a member's lease is."""
-    there = roster.live(reader)
+    members = roster.live(reader)
     lease = reader.get(Lease, LEASE, "")
-    return {m.incarnation: m.renewals for m in there}, lease, reader.now(), limits.of(row).session_timeout
+    return {m.incarnation: m.renewals for m in members}, lease, reader.now(), limits.of(row).session_timeout
 
 
 @dg.graph(description="For teams without resident members: start them, consume what is there, cut, stop.")

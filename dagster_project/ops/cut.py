@@ -75,10 +75,10 @@ def _of_run(region: Region, root: str) -> list[Checkpoint]:
     cuts: list[Checkpoint] = []
     while True:
         token = _token(root, len(cuts))
-        there = region.plane.read(lambda reader, _, t=token: checkpoints.of_token(reader, t))  # type: ignore[misc]
-        if not there:
+        opened = region.plane.read(lambda reader, _, t=token: checkpoints.of_token(reader, t))  # type: ignore[misc]
+        if not opened:
             return cuts
-        cuts += there
+        cuts += opened
 
 
 def _token(root: str, number: int) -> str:
@@ -103,8 +103,8 @@ def _opened(
         row = region.plane.read(lambda _, row: row)
         try:
             return region.open_cut(token=name, cause=config.cause, lease=driver.lease if driver else None)
-        except CutOpen as there:
-            context.log.info(f"{there} Waiting for it.")
+        except CutOpen as open_cut:
+            context.log.info(f"{open_cut} Waiting for it.")
             other = region.plane.read(lambda _, row: row.open_cut)
             if other:
                 region.await_drained(other, progress=context.log.info)

@@ -48,13 +48,13 @@ def _join(context: dg.OpExecutionContext, region: Region, hosting: Host, right: 
 
     A run that slept while another host took over ends: the members are not its to keep.
     """
-    said = ""
+    last = ""
     while True:
         try:
             now = region.plane.read(state)
-            if now != said:
+            if now != last:
                 context.log.info(now)
-            said = now
+            last = now
             if hosting.join(POLL_S):
                 return
             check_still_ours(hosting, right, more="its page")
@@ -65,10 +65,10 @@ def _join(context: dg.OpExecutionContext, region: Region, hosting: Host, right: 
 
 def state(reader: Reader, region: Row) -> str:
     """What the run's log tells when it changes: phase, epoch, members, why the region stopped. Not its cuts: there would be too many."""
-    there = roster.all_of(reader)
+    members = roster.all_of(reader)
     phase = Phase.RUNNING if region.phase is Phase.CUTTING else region.phase
-    live = ", ".join(m.name for m in there if m.status is MemberStatus.LIVE) or "none"
-    gone = "".join(f"; {m.name} is {m.status.lower()}" for m in there if m.status is not MemberStatus.LIVE)
+    live = ", ".join(m.name for m in members if m.status is MemberStatus.LIVE) or "none"
+    gone = "".join(f"; {m.name} is {m.status.lower()}" for m in members if m.status is not MemberStatus.LIVE)
     why = f"; {region.stop_reason}" if phase is Phase.STOPPED else ""
     if region.reset_cause and not why:  # a quick reset is over before anybody looks
         why = f"; {'' if phase in UNSETTLED else 'the last reset: '}{region.reset_cause}"

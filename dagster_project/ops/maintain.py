@@ -32,8 +32,8 @@ def maintain(
     with as_dagster_failure():
         tried = each(config.tables or [t.name for t in region.settings.tables], one)
         tried.end(context.log.error)
-    said = {name: in_words(done) for name, done in tried.done.items()}
-    return dg.Output(None, metadata={"files": sum(done.merged for done in tried.done.values()), **said})
+    texts = {name: in_words(done) for name, done in tried.done.items()}
+    return dg.Output(None, metadata={"files": sum(done.merged for done in tried.done.values()), **texts})
 
 
 @dg.graph(description="Compact the declared tables: few large files in the place of many small ones; no row changes.")

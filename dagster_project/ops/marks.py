@@ -44,9 +44,9 @@ def pause_flow() -> None:
 @dg.op(description="Take a pause away.")
 def resume_mark(context: dg.OpExecutionContext, config: Mark, region: RegionResource) -> dg.Output[None]:
     with as_dagster_failure():
-        there = region.open().resume(config.checked(), config.what, member=config.member, by=asker(context))
-    context.log.info(f"{config.kind} {config.what} " + ("flows again" if there else "was not paused"))
-    return dg.Output(None, metadata={"was_paused": there})
+        was_paused = region.open().resume(config.checked(), config.what, member=config.member, by=asker(context))
+    context.log.info(f"{config.kind} {config.what} " + ("flows again" if was_paused else "was not paused"))
+    return dg.Output(None, metadata={"was_paused": was_paused})
 
 
 @dg.graph(description="Resume what was paused.")

@@ -14,8 +14,8 @@ def remove_superseded(instance: dg.DagsterInstance, region: RegionResource) -> l
     if not present:
         return []
     lowest = min((int(key) for key in present if key.isdecimal()), default=1)  # a person may have added any other
-    there = region.read(lambda reader, row: checkpoints.filled(reader, above=lowest - 1))
-    live = set(keys_of(there))
+    filled = region.read(lambda reader, row: checkpoints.filled(reader, above=lowest - 1))
+    live = set(keys_of(filled))
     gone = [key for key in present if key not in live]
     for key in gone:
         instance.delete_dynamic_partition(name, key)

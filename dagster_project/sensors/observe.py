@@ -139,7 +139,7 @@ def _table(lag: TableLag) -> dict[str, Any]:
 
 
 def _behind(name: str, lag: TableLag | None, fresh: float) -> str:
-    """By `fresh` what waits may wait for longer, or less long, than until the region's alarm; what is stuck is told as soon as there."""
+    """By `fresh` what waits may wait for longer, or less long, than until the region's alarm; what is stuck fails at once."""
     if lag is None:
         return f"The control plane does not know table {name}: run start_region, which declares it."
     if why := lag.late if lag.stuck else lag.spoilt:
@@ -151,7 +151,7 @@ def _behind(name: str, lag: TableLag | None, fresh: float) -> str:
 
 @dataclass(frozen=True)
 class ObserveCursor(Cursor):
-    """What was told last; one that cannot be read costs an observation more."""
+    """What was observed last; a cursor that cannot be read costs one observation more."""
 
     observed: float = 0.0
     fingerprint: str = ""
@@ -164,7 +164,7 @@ class ObserveCursor(Cursor):
 def events(
     names: Names, view: RegionView, cursor: ObserveCursor, observed: Callable[[dg.AssetKey], bool]
 ) -> tuple[list[dg.AssetObservation | dg.AssetCheckEvaluation], ObserveCursor]:
-    """What is worth telling now, and what will have been told then."""
+    """What is worth an event now, and the cursor after it."""
     news: list[dg.AssetObservation | dg.AssetCheckEvaluation] = []
     if cursor.fingerprint != view.fingerprint or not 0 <= view.now - cursor.observed < EVERY:
         news.append(dg.AssetObservation(names.group, metadata=view.values))

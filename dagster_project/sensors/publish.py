@@ -40,14 +40,14 @@ class PublishCursor(Cursor):
     """Of the region whose checkpoints are published: one of the same name may have followed it (SPEC G6)."""
     top: int = 0
     """The latest checkpoint that is published and was live then."""
-    told: int = 0
-    """The highest checkpoint that was ever materialized: one that comes back is not told of again, and wakes nothing."""
+    materialized: int = 0
+    """The highest checkpoint that was ever materialized: one that comes back is not materialized again, and wakes nothing."""
     count: int = 0
     """Partitions that Dagster has."""
     compared: float = 0.0
     """When everything was compared last, by database time; 0: more is to be done."""
     tables: dict[str, int] = field(default_factory=dict)
-    """Per table, the checkpoint up to which its materializations were told."""
+    """Per table, the checkpoint up to which its materializations were reported."""
     counted: dict[str, Counted] = field(default_factory=dict)
     """Per table, its rows so far."""
 
@@ -91,7 +91,7 @@ class Publisher:
             change, top = self._compare(reader, region, present)
             cursor = dataclasses.replace(cursor, compared=0.0 if change.more else now, count=len(present), top=top)
         added = [int(k) for k in change.add]
-        events = self._describe(reader, region, [i for i in added if i > cursor.told])
+        events = self._describe(reader, region, [i for i in added if i > cursor.materialized])
         return Tick(
             change,
             events,
@@ -99,16 +99,16 @@ class Publisher:
                 cursor,
                 uid=region.uid,
                 top=max([cursor.top, *added]),
-                told=max([cursor.told, cursor.top, *added]),  # events go before partitions: what is there was told
+                materialized=max([cursor.materialized, cursor.top, *added]),  # events go before partitions
                 count=cursor.count + len(change.add) - len(change.remove),
             ),
         )
 
     def _leave(self, cursor: PublishCursor) -> Tick:
         """The partitions of a region that is gone leave first: its numbers mean something else now."""
-        there = self._lowest(CHUNK + 1)
-        change = partitions.Change(remove=tuple(there[:CHUNK]), more=True)
-        return Tick(change, [], cursor if len(there) > CHUNK else PublishCursor())
+        lowest = self._lowest(CHUNK + 1)
+        change = partitions.Change(remove=tuple(lowest[:CHUNK]), more=True)
+        return Tick(change, [], cursor if len(lowest) > CHUNK else PublishCursor())
 
     def _still(self, reader: Reader, region: Region, checkpoint: int) -> bool:
         row = reader.get(Checkpoint, checkpoint) if checkpoint else None
@@ -120,13 +120,15 @@ class Publisher:
         """What came since, and a cursor behind what another tick has published of it; None where that is not its beginning."""
         fresh = checkpoints.filled(reader, above=cursor.top, oldest=CHUNK + 1)
         keys = keys_of(fresh[:CHUNK])
-        there = set(self._instance().get_existing_dynamic_partitions(self._names.partitions, keys)) if keys else set()
-        if there != set(keys[: len(there)]):
+        known = set(self._instance().get_existing_dynamic_partitions(self._names.partitions, keys)) if keys else set()
+        if known != set(keys[: len(known)]):
             return None
-        if there:
-            top = fresh[len(there) - 1]
-            cursor = dataclasses.replace(cursor, top=top, told=max(cursor.told, top), count=cursor.count + len(there))
-        add = keys[len(there) :]
+        if known:
+            top = fresh[len(known) - 1]
+            cursor = dataclasses.replace(
+                cursor, top=top, materialized=max(cursor.materialized, top), count=cursor.count + len(known)
+            )
+        add = keys[len(known) :]
         excess = min(CHUNK, cursor.count + len(add) - self._history)
         remove = self._lowest(excess) if keys and excess > 0 else []
         change = partitions.Change(tuple(add), tuple(k for k in remove if k not in keys), more=len(fresh) > CHUNK)
@@ -138,8 +140,8 @@ class Publisher:
         change = partitions.reconcile(present, keys_of(live), chunk=CHUNK)
         if not change.remove:  # all that is there is live
             return change, int(present[-1]) if present else 0
-        there = set(present) - set(change.remove)
-        return change, next((i for i in reversed(live) if key_of(i) in there), 0)
+        kept = set(present) - set(change.remove)
+        return change, next((i for i in reversed(live) if key_of(i) in kept), 0)
 
     def _lowest(self, count: int) -> Sequence[str]:
         page = self._instance().get_paginated_dynamic_partitions(self._names.partitions, limit=count, ascending=True)
@@ -194,15 +196,15 @@ def publish(context: dg.SensorEvaluationContext, setup: SensorSetup) -> dg.Senso
         tables={**tick.cursor.tables, **{name: part.upto for name, part in seen.new.items()}},
         counted={**tick.cursor.counted, **{name: part.counted for name, part in seen.new.items()}},
     )
-    said = f"{plural(after.count, 'checkpoint is', 'checkpoints are')} published"
+    text = f"{plural(after.count, 'checkpoint is', 'checkpoints are')} published"
     if change.add or change.remove:
-        said = f"{len(change.add)} published, {len(change.remove)} removed{', more to come' if change.more else ''}"
+        text = f"{len(change.add)} published, {len(change.remove)} removed{', more to come' if change.more else ''}"
     return dg.SensorResult(
         run_requests=requests,
         dynamic_partitions_requests=tick.requests(names),
         asset_events=[*tick.events, *tables.materializations(context, names, seen)],
         cursor=str(after),
-        skip_reason=None if requests else dg.SkipReason("; ".join([said, *reasons])),
+        skip_reason=None if requests else dg.SkipReason("; ".join([text, *reasons])),
     )
 
 

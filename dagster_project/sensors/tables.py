@@ -1,4 +1,4 @@
-"""Tables keep up: what a host feeds is told; else one run takes a bounded range of what waits, never one run each (SPEC A7)."""
+"""Tables keep up: what a host feeds is shown; else one run takes a bounded range of what waits, never one run each (SPEC A7)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from crkafka_core.plane import checkpoints, epochs, hosts, lateness, life, table
 from dagster_project import partitions
 from dagster_project.counted import Counted, count, how_far
 from dagster_project.job_set import WRITES
-from dagster_project.metadata import rows_told
+from dagster_project.metadata import rows_metadata
 from dagster_project.names import KEEPING_UP, RANGE_END, RANGE_START, Names, key_of
 from dagster_project.resources import RegionResource
 from dagster_project.sensors.shared import SensorSetup, on_its_way, run_key
@@ -65,11 +65,11 @@ def waiting(
 
 @dataclass(frozen=True)
 class Fed:
-    """What was brought into a table since the sensor last told."""
+    """What was brought into a table since the sensor last showed it."""
 
     upto: int
     rows: dict[int, int | None]
-    """Checkpoint → its rows in the table; None where no commit has told."""
+    """Checkpoint → its rows in the table; None where no commit has counted them."""
     by: str
     about: dict[str, int | str]
     """How far the table is: what its page shows."""
@@ -80,17 +80,17 @@ def fed(
     reader: Reader,
     region: Region,
     names: list[str],
-    told: Mapping[str, int],
+    shown: Mapping[str, int],
     counted: Mapping[str, Counted],
     *,
     limit: int,
     history: int,
     keyed: Collection[str] = (),
 ) -> dict[str, Fed]:
-    """Per table that a host brings forward: what it has acknowledged and was not told yet. `keyed`: those with one row for each key.
+    """Per table that a host brings forward: what it has acknowledged and was not shown yet. `keyed`: those with one row for each key.
 
-    Where no host does, what somebody has brought a while ago and has not told: a host that ended with a last cut, or a run that was
-    killed. What has left the `history` that Dagster shows is not told any more.
+    Where no host does, what was brought a while ago and not shown: by a host that ended with a last cut, or a run that was
+    killed. What has left the `history` that Dagster shows is not shown any more.
     """
     brought: dict[str, Fed] = {}
     for name in names:
@@ -99,11 +99,11 @@ def fed(
             continue
         by = tables.feeder_of(reader, row)
         upto = row.acknowledged if by else tables.advanced(reader, row, by=reader.now() - SETTLED_S)
-        told_upto = told.get(name, 0)
-        if not by and upto <= told_upto:
+        shown_upto = shown.get(name, 0)
+        if not by and upto <= shown_upto:
             continue
-        far = region.head - told_upto > history
-        after = min(max(told_upto, _before(reader, history)) if far else told_upto, row.acknowledged)
+        far = region.head - shown_upto > history
+        after = min(max(shown_upto, _before(reader, history)) if far else shown_upto, row.acknowledged)
         ids = checkpoints.filled(reader, above=after, upto=upto, oldest=limit) if upto else []
         upto = ids[-1] if len(ids) == limit else max(after, upto)
         so_far = count(reader, row, counted.get(name))
@@ -120,21 +120,21 @@ def _before(reader: Reader, history: int) -> int:
 
 
 def materializations(context: dg.SensorEvaluationContext, names: Names, seen: Seen) -> list[dg.AssetMaterialization]:
-    """One for each checkpoint; none for those that a run has brought there, and told itself."""
+    """One for each checkpoint; none for those that a run has brought, and shown itself."""
     out = []
     for table, part in seen.new.items():
         keys = [key_of(checkpoint) for checkpoint in part.rows]
         if not keys:
             continue  # a quiet tick does not open Dagster's instance
-        there = _materialized(context.instance, names.table(table), keys, since=seen.region.created_at)
+        materialized = _materialized(context.instance, names.table(table), keys, since=seen.region.created_at)
         out += [
             dg.AssetMaterialization(
                 names.table(table),
                 partition=key_of(checkpoint),
-                metadata={**rows_told(rows), "kept_fresh_by": part.by or "a host that has ended", **part.about},
+                metadata={**rows_metadata(rows), "kept_fresh_by": part.by or "a host that has ended", **part.about},
             )
             for checkpoint, rows in part.rows.items()
-            if key_of(checkpoint) not in there
+            if key_of(checkpoint) not in materialized
         ]
     return out
 
@@ -198,17 +198,17 @@ def look(
     reader: Reader,
     row: Region,
     setup: SensorSetup,
-    told: Mapping[str, int],
+    shown: Mapping[str, int],
     counted: Mapping[str, Counted],
     *,
     some: bool,
 ) -> Seen:
-    """Which tables are behind, and what hosts have brought since `told`; not `some`: no table is looked at."""
+    """Which tables are behind, and what hosts have brought since `shown`; not `some`: no table is looked at."""
     settings, limit = setup.region.settings, setup.options.keep_up
     names = [t.name for t in settings.tables] if some else []
     keyed = {t.name for t in settings.tables if t.keys}
     behind = waiting(reader, row, names, limit=limit, alone=settings.left_to_others)
-    new = fed(reader, row, names, told, counted, limit=limit, history=settings.ui_history, keyed=keyed)
+    new = fed(reader, row, names, shown, counted, limit=limit, history=settings.ui_history, keyed=keyed)
     return Seen(row, reader.now(), behind, new, looked=bool(names))
 
 
@@ -222,20 +222,20 @@ def requests_for(
     requests: list[dg.RunRequest] = []
     reasons = [each.words for each in seen.behind if each.who]
     mine = [each for each in seen.behind if not each.who]
-    reasons += [f"{name}: {plural(len(part.rows), 'checkpoint')} told" for name, part in seen.new.items() if part.rows]
+    reasons += [f"{name}: {plural(len(part.rows), 'checkpoint')} shown" for name, part in seen.new.items() if part.rows]
     if not seen.behind and seen.looked:
         reasons.append("every table has all checkpoints")
     if not mine:  # a quiet tick does not open Dagster's instance
         return requests, reasons
     lowest = partitions.lowest(context.instance, names)
     wanted = sorted({key_of(i) for each in mine for i in each.ids})
-    there = {*context.instance.get_existing_dynamic_partitions(names.partitions, wanted), *change.add} - {
+    published = {*context.instance.get_existing_dynamic_partitions(names.partitions, wanted), *change.add} - {
         *change.remove
     }
     for each in mine:
         table = each.lag.table.name
         left = [i for i in each.ids if key_of(i) < lowest]
-        ready = left or _prefix(each.ids, there)
+        ready = left or _prefix(each.ids, published)
         if not ready:
             reasons.append(f"{table}: checkpoint {each.ids[0]} is not published yet")
         elif on_its_way(context.instance, {KEEPING_UP: f"{names.unique}/{table}"}):
@@ -245,10 +245,10 @@ def requests_for(
     return requests, reasons
 
 
-def _prefix(ids: list[int], there: Collection[str]) -> list[int]:
+def _prefix(ids: list[int], keys: Collection[str]) -> list[int]:
     published = []
     for checkpoint in ids:
-        if key_of(checkpoint) not in there:
+        if key_of(checkpoint) not in keys:
             break
         published.append(checkpoint)
     return published

@@ -42,11 +42,11 @@ class WatchState:
 
 
 def state_of(reader: Reader, region: Region) -> WatchState:
-    there = tuple(roster.live(reader))
+    live = tuple(roster.live(reader))
     owed = epochs.unfenced(reader) if region.phase is Phase.REWINDING or region.phase in epochs.FLOWING else []
     fencing = next((who for t in owed if (who := tables.fencer(reader, t))), "")
     left = bool(owed) and (region.phase is Phase.REWINDING or not all(tables.feeder_of(reader, t) for t in owed))
-    return WatchState(region, reader.now(), there, advance.due(reader, region, there), fencing, left)
+    return WatchState(region, reader.now(), live, advance.due(reader, region, live), fencing, left)
 
 
 def tend(region: RegionResource, state: WatchState, every: int) -> list[str]:

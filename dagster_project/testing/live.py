@@ -129,9 +129,9 @@ class LiveDagster:
     def _end_strays(self, patience: float = 5.0) -> None:
         """Runs are processes of their own, with what they started: those of this home that do not end by themselves are killed."""
         end = time.monotonic() + patience
-        while (there := self._strays()) and time.monotonic() < end:
+        while (strays := self._strays()) and time.monotonic() < end:
             time.sleep(0.1)
-        for pid in there:
+        for pid in strays:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 

@@ -41,7 +41,7 @@ def test_what_a_host_feeds_starts_no_run_and_is_told_as_materializations(landed:
     assert feeder.turn(0.0)
     told = landed.tick("publish")
     assert not told.run_requests and told.skip_message.endswith(
-        "bronze: 2 checkpoints told; every table has all checkpoints"
+        "bronze: 2 checkpoints shown; every table has all checkpoints"
     )
     shown = {e.partition: (e.metadata["rows"].value, e.metadata["total_rows"].value) for e in of_tables(told)}
     assert shown == {key_of(1): (2, 6), key_of(3): (4, 6)}

@@ -258,7 +258,7 @@ def test_with_twenty_thousand_partitions_a_tick_that_publishes_for_a_table_compa
     landed.region.plane.do(lambda tx: has(tx, 20_000))
     known = publish.PublishCursor.parse(landed.tick("publish").cursor)
     landed.region.plane.do(lambda tx: has(tx, 19_999))
-    cursor = str(dataclasses.replace(known, top=19_999, told=19_999, count=19_999))
+    cursor = str(dataclasses.replace(known, top=19_999, materialized=19_999, count=19_999))
     monkeypatch.setattr(dg.DagsterInstance, "get_dynamic_partitions", lambda *_: pytest.fail("all are compared"))
     costs = []
     for _ in range(5):
