@@ -30,7 +30,7 @@ def due(reader: Reader, region: Region, there: Sequence[Member] | None = None) -
         case _:
             return False
     there = roster.live(reader) if there is None else there
-    return bool(members.behind(there)) or any(m.stale_since for m in there)
+    return bool(members.behind(region, there)) or any(m.stale_since for m in there)
 
 
 def advance(tx: Tx) -> Phase:

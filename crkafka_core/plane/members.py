@@ -300,11 +300,14 @@ def fail(tx: Tx, name: str, incarnation: str, why: str) -> None:
         _lose(tx, row, why, by=name)
 
 
-def behind(there: Collection[Member]) -> list[Member]:
+def behind(region: Region, there: Collection[Member]) -> list[Member]:
     """Live members whose last report, withdrawn or not, shows an older generation than another's (SPEC G4).
 
-    One that never reported is not among them: it may wait for the others to poll before Kafka lets it in.
+    One that never reported is not among them: it may wait for the others to poll before Kafka lets it in. None are while a cut is open:
+    behind its mark a member polls, and reports a rebalance once the cut is over (SPEC D5).
     """
+    if region.phase is Phase.CUTTING:
+        return []
     newest = max((m.generation for m in there if m.assignment_json), default=-1)
     return [m for m in there if 0 <= m.generation < newest]
 
@@ -315,7 +318,7 @@ def watch_generations(tx: Tx, stale_after: float, silent_after: float) -> None:
     Who has withdrawn its report gets `silent_after`: it may be in the new generation, and slow to resolve its starts.
     """
     there = roster.live(tx)
-    late, now = behind(there), tx.now()
+    late, now = behind(tx.region(), there), tx.now()
     for m in there:
         if m not in late:
             if m.stale_since:

@@ -9,9 +9,9 @@ import pytest
 from crkafka_core.model.errors import Mismatch
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
-from crkafka_core.model.rows import CheckpointStatus, Filler, ResetCause
-from crkafka_core.plane import cuts, life, resets, view
-from tests.plane.conftest import P0, P1
+from crkafka_core.model.rows import CheckpointStatus, Filler, MemberStatus, ResetCause
+from crkafka_core.plane import advance, cuts, life, resets, view
+from tests.plane.conftest import LIMITS, P0, P1
 
 if TYPE_CHECKING:
     from tests.plane.conftest import Kit
@@ -87,3 +87,19 @@ def test_G9_a_stop_while_a_mark_is_open_cuts_once_more(kit: Kit) -> None:
     assert (kit.row.open_cut, kit.row.filling) == (2, 2), "the last cut is no mark"
     _merge(kit, 2, 3)
     assert (kit.row.phase, kit.row.head) == (Phase.IDLE, 2)
+
+
+def test_G4_who_has_not_reported_a_rebalance_behind_a_mark_is_not_lost(kit: Kit) -> None:
+    """It reports once the cut is over; the joiner, of which the cut expects nothing, has reported before."""
+    kit.running()
+    mark = _mark(kit)
+    kit.do(lambda tx: life.scale(tx, 3, by="me"))
+    kit.register(2)
+    kit.resolve(2, {P0})
+    kit.report(2, {P0}, generation=2)
+    assert not kit.plane.read(advance.due)
+    kit.advance()
+    kit.advance(LIMITS.stale_generation)
+    assert {kit.member(n).status for n in (0, 1, 2)} == {MemberStatus.LIVE}
+    _merge(kit, mark, 10)
+    assert (kit.row.phase, kit.row.head) == (Phase.RUNNING, mark)
