@@ -68,6 +68,8 @@ class State:
     """The generation in which the cut has taken its offsets."""
     withdrawal: sg.Withdraw | None = None
     """Of a revocation behind a mark: what the cut has taken counts all the same, so it is written once the cut is over (SPEC R3, D5)."""
+    gone: sg.AskReset | None = None
+    """Of records that Kafka lost behind a mark: what the cut has taken cannot be read again, so it is over first (SPEC S4, D5)."""
     committed: bool = False
     """The cut's offsets are committed to Kafka; behind a mark, or they are about to be, or never."""
     payload: Any = None
@@ -151,6 +153,7 @@ _IN_NO_CUT: dict[str, Any] = {
     "step": Step.NONE,
     "marked": 0,
     "withdrawal": None,
+    "gone": None,
     "committed": False,
     "payload": None,
     "triggered": False,
@@ -367,7 +370,9 @@ class _Member:
         s = self.s
         if epoch != s.epoch:
             return
-        if s.step in (Step.DRAINING, Step.SAVING):
+        if s.marked and cause is ResetCause.OFFSET_GONE:
+            self.set(gone=sg.AskReset(epoch, why, cause))
+        elif s.step in (Step.DRAINING, Step.SAVING):
             assert s.cut is not None
             self.do(sg.GiveUp(s.cut.id, why, cause))
             self.set(step=Step.CONTRIBUTED)
@@ -408,7 +413,7 @@ class _Member:
             return
         if d.head == s.cut.id:
             cut = s.cut.id
-            self.commit(merged=True)
+            self.commit(merged=not self.s.commit_at_drain)
             stamp = Stamp(s.epoch, cut, s.serial)
             started, seeking = (stamp if at == s.stamp else None for at in (s.started, s.seeking))
             report = replace(s.report, base=cut) if s.report else None
@@ -421,11 +426,10 @@ class _Member:
             self.over()
 
     def over(self) -> None:
-        """It has no part in a cut any more; a revocation that waited for that is written."""
-        withdrawal = self.s.withdrawal
+        """It has no part in a cut any more; what waited for that is written."""
+        waited = self.s.withdrawal, self.s.gone
         self.set(**_IN_NO_CUT)
-        if withdrawal is not None:
-            self.do(withdrawal)
+        self.effects += [effect for effect in waited if effect is not None]
 
     def commit(self, *, merged: bool = False) -> None:
         """Commit what the cut has taken, once it is contributed or merged; a failure is a warning (SPEC D2, D5)."""

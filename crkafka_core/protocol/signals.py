@@ -278,7 +278,7 @@ class Commit(Effect):
 
     cut: int
     merged: bool = False
-    """The cut is the head: the metadata says so (SPEC S2)."""
+    """The metadata says that the cut is the head: with `commit: consistent` alone (SPEC D2, S2)."""
 
 
 @dataclass(frozen=True)

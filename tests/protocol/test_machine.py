@@ -208,7 +208,9 @@ def test_D5_a_member_that_hears_of_the_merge_first_commits_then_and_marks_the_ne
     player.marking()
     player.hear(sg.Saved(7, "payload"))
     cut = OpenCut(8, 7, 1, ("r/0",), HELD)
-    assert player.see(head=7, filling=9, cut=cut) == [sg.Commit(7, merged=True), sg.Merged(7), sg.Save(8, 9)]
+    assert player.see(head=7, filling=9, cut=cut) == [sg.Commit(7), sg.Merged(7), sg.Save(8, 9)], (
+        "S2: no table has what is merged just now, so the metadata says what it says before the merge"
+    )
     assert player.hear(sg.Contributed(7)) == [], "that is over"
     assert player.state.gate is Gate.OPEN
 
@@ -272,6 +274,21 @@ def test_R3_of_what_moved_before_anything_was_fetched_nothing_is_contributed() -
         "R2: it wants no reset, and aborts the cut"
     )
     assert p.hear(sg.Saved(7, "payload"), sg.GateClosed()) == []
+
+
+@pytest.mark.parametrize("contributed", [False, True])
+def test_S4_records_that_are_gone_behind_a_mark_reset_the_region_once_the_cut_is_over(
+    player: Player, contributed: bool
+) -> None:
+    """Kafka may have lost what the cut has taken, too."""
+    player.marking()
+    if contributed:
+        player.hear(sg.Saved(7, "payload"), sg.Contributed(7))
+    assert player.hear(sg.Trouble(1, "offset gone", ResetCause.OFFSET_GONE)) == []
+    assert player.state.submits, "other partitions flow"
+    player.hear(sg.Saved(7, "payload"), sg.Contributed(7))
+    after = player.see(phase=Phase.RUNNING, head=7, cut=None)
+    assert after == [sg.Merged(7), sg.AskReset(1, "offset gone", ResetCause.OFFSET_GONE)]
 
 
 def test_D5_an_abort_behind_a_mark_drops_what_was_written_since(player: Player) -> None:
