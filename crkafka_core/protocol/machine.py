@@ -500,8 +500,12 @@ class _Member:
             self.do(sg.Requeue(stamp))
 
     def resolve(self, d: Desired) -> None:
-        """Where what I hold starts: one resolver for assignment and reset (SPEC S1, R4)."""
+        """Where what I hold starts: one resolver for assignment and reset (SPEC S1, R4).
+
+        A joiner waits for a cut that expects nothing of it: the cut may have what comes after the head, and Kafka may not (SPEC D5, S4).
+        """
         s = self.s
+        joins = d.cut is not None and d.cut.mine is None
         wants = (
             s.held is not None
             and s.stamp not in (s.started, s.seeking)
@@ -510,6 +514,7 @@ class _Member:
         )
         if (
             wants
+            and not joins
             and (s.epoch, s.base) == (d.epoch, d.head)
             and d.phase not in (Phase.IDLE, Phase.STOPPED)
             and not s.leaves

@@ -276,6 +276,15 @@ def test_R3_of_what_moved_before_anything_was_fetched_nothing_is_contributed() -
     assert p.hear(sg.Saved(7, "payload"), sg.GateClosed()) == []
 
 
+@pytest.mark.parametrize("head", [0, 7])
+def test_D5_a_joiner_resolves_its_starts_once_the_open_cut_is_over(head: int) -> None:
+    """Else it finds a gap that the merge closes, or makes a partition known that the cut does not cover."""
+    p = Player()
+    p.cutting(mine=None)
+    assert kinds(p.hear(sg.Lease(True), sg.Assigned(HELD, 2))) == ["Clear"]
+    assert "Resolve" in kinds(p.see(phase=Phase.RUNNING, head=head, cut=None))
+
+
 @pytest.mark.parametrize("contributed", [False, True])
 def test_S4_records_that_are_gone_behind_a_mark_reset_the_region_once_the_cut_is_over(
     player: Player, contributed: bool
