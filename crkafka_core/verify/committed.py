@@ -11,6 +11,9 @@ from crkafka_core.protocol.commit_metadata import CommitMetadata
 from crkafka_core.verify.history import History, archived
 from crkafka_core.verify.verdict import Findings
 
+HEAD_ENDS = "the head ends at"
+"""In the text of a finding that a commit to Kafka is behind the head: in a region that is not quiet it only follows the merge (SPEC D5)."""
+
 
 def commits(
     history: History, admin: Admin, group_id: str, found: Findings, *, quiet: bool, again: Callable[[], History]
@@ -41,13 +44,13 @@ def commits(
             text = f"{tp}: the commit names {metadata.merged} as merged; nothing past {submitted[tp]} was"
             found.add("I12", text, tp=tp, offset=said.offset)
         if quiet and tp in head and said.offset != head[tp].to_offset:
-            text = f"{tp} is committed at {said.offset}; the head ends at {head[tp].to_offset}"
+            text = f"{tp} is committed at {said.offset}; {HEAD_ENDS} {head[tp].to_offset}"
             found.add("I12", text, checkpoint=history.region.head, tp=tp, offset=said.offset)
     if quiet:
         for tp in sorted(head.keys() - committed.keys()):
             found.add(
                 "I12",
-                f"{tp} is not committed; the head ends at {head[tp].to_offset}",
+                f"{tp} is not committed; {HEAD_ENDS} {head[tp].to_offset}",
                 checkpoint=history.region.head,
                 tp=tp,
             )
