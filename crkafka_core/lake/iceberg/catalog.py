@@ -102,7 +102,10 @@ class CatalogLog(IcebergLog):
                 at.table, _REQUIREMENTS.validate_python(requirements), _UPDATES.validate_python(updates)
             )
         except (exceptions.CommitFailedException, exceptions.NoSuchTableError) as error:
-            raise Moved(f"Table {self.name} has changed since it was looked at: {_first(error)}") from error
+            # A client tries again by itself after an answer that got lost, and is refused for its own first try. A snapshot that is in
+            # the table needs its manifests, which are deleted after `Moved`.
+            kind = Unknown if self._has(updates) else Moved
+            raise kind(f"Table {self.name} has changed since it was looked at: {_first(error)}") from error
         except NotImplementedError as error:
             raise CannotCommit(f"Table {self.name} is not written by pyiceberg: {_first(error)}") from error
         except Exception as error:  # of whatever the catalog is reached by
@@ -111,6 +114,12 @@ class CatalogLog(IcebergLog):
 
     def metadata_file(self, at: _Loaded) -> str:
         return at.file
+
+    def _has(self, updates: Sequence[Update]) -> bool:
+        """Whether a snapshot of these updates is in the table."""
+        added = {each["snapshot"]["snapshot-id"] for each in updates if each["action"] == "add-snapshot"}
+        found = self.newest() if added else None
+        return found is not None and not added.isdisjoint(found[0].snapshots)
 
     def _open(self, table: Table) -> None:
         given = {ours: table.io.properties[key] for key, ours in S3_OPTIONS.items() if table.io.properties.get(key)}

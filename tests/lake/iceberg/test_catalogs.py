@@ -146,6 +146,25 @@ def test_a_commit_without_an_answer_is_unknown(catalog: Catalog, monkeypatch: py
     assert found.stamp(UID, "orders") == stamp(7, version=2)
 
 
+def test_a_commit_that_is_refused_for_its_own_first_try_keeps_its_manifests(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client tries again by itself after an answer that got lost, as boto3 does for Glue."""
+    orders = InCatalog(catalog)
+    real = catalog.commit_table
+
+    def twice(*given: Any) -> Any:
+        real(*given)
+        return real(*given)
+
+    monkeypatch.setattr(catalog, "commit_table", twice)
+    with pytest.raises(Unknown):
+        orders.commit([orders.file([1])], permit=7)
+    assert orders.rows() == [1]
+    found = orders.log.look()
+    assert found is not None and found.stamp(UID, "orders") == stamp(7, version=2)
+
+
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
