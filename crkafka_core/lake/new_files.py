@@ -69,9 +69,9 @@ class NewFiles:
             file.add(part)
             if file.bytes >= FILE_BYTES:
                 self._close(values)
-        if len(self._open) > OPEN_FILES:
+        while len(self._open) > OPEN_FILES:  # a batch may have rows of thousands of partitions
             self._close(next(iter(self._open)))
-        if sum(file.holds for file in self._open.values()) >= 2 * ROW_GROUP_BYTES:
+        while sum(file.holds for file in self._open.values()) >= 2 * ROW_GROUP_BYTES:
             max(self._open.values(), key=lambda file: file.holds).write()
 
     def close(self) -> None:

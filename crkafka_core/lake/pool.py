@@ -154,8 +154,9 @@ class Pool:
                 )
 
     def _deadly(self, task: Task, batch: int) -> dict[Record, str]:
-        """Records of the batch that end a process, with how it ended."""
+        """Records of the batch that end a process, with how it ended; each twice, since once may be by chance, as where memory is short."""
         found: dict[Record, str] = {}
+        suspect: Record | None = None
         row = 0
         while True:
             record: Record | None = None
@@ -172,6 +173,9 @@ class Pool:
                     self._drop(worker)
                     if record is None:
                         return found
+                    if record != suspect:
+                        suspect = record
+                        continue
                     if record not in task.deadly:
                         found[record] = f"the process that decoded it {died.how}"
                     row += 1

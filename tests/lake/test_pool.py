@@ -288,6 +288,43 @@ def test_an_error_of_a_worker_has_no_secret_of_its_host(pool: Pool, tmp_path: Pa
     assert "canary" not in f"{told.value} {told.value.args} {vars(told.value)}"
 
 
+class Unlucky(Deadly):
+    """The first two processes that decode the record `crash` are ended: with its batch, and when it is looked for."""
+
+    def open(self, kind: pa.DataType) -> Any:
+        usual = Json().open(kind)
+
+        def decode(value: bytes, topic: str) -> Mapping[str, Any]:
+            tries = Path(value.decode())
+            for name in ("first", "second"):
+                if not (tries / name).exists():
+                    (tries / name).touch()
+                    os.kill(os.getpid(), signal.SIGKILL)
+            return usual(b'{"id": 1}', topic)
+
+        return decode
+
+
+def test_a_record_is_not_blamed_for_a_process_that_was_ended_beside_it(tmp_path: Path) -> None:
+    landing = landed(tmp_path, lambda o: str(tmp_path).encode(), checkpoints=1, rows=5)
+    with Pool(workers=1) as pool:
+        made = pool.files(shares(pool, landing), replace(JSON, decoder=Unlucky()), outputs(tmp_path, "good", "dead"))
+    assert (made.rows["good"], made.rows["dead"]) == ({1: 10}, {})
+
+
+def test_rows_of_thousands_of_partitions_are_not_all_kept_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(new_files, "ROW_GROUP_BYTES", 1_000)
+    kind = pa.schema([(CHECKPOINT, pa.int64()), ("id", pa.int64())])
+    files = new_files.NewFiles(Output(Storage.open(tmp_path), "u", (Part("id"),)), kind)
+    files.add(1, pa.RecordBatch.from_pydict({"id": pa.array(range(500), pa.int64())}))
+    assert len(files._open) <= new_files.OPEN_FILES
+    assert sum(file.holds for file in files._open.values()) < 2_000
+    files.close()
+    assert sum(file.rows for file in files.made) == 500
+
+
 def test_closing_the_pool_ends_what_it_does(tmp_path: Path) -> None:
     landing = landed(tmp_path, lambda o: b"slow")
     pool = Pool()
