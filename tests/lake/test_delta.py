@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -186,3 +187,18 @@ def mark_first_row(rig: Rig) -> int:
     (log / f"{state.version + 1:020d}.json").write_text("\n".join(map(json.dumps, actions)))
     ((checkpoint, _, _),) = set(rig.truth()) - set(rig.rows())
     return checkpoint
+
+
+@pytest.mark.parametrize(
+    "wraps", [lambda kind: pa.struct([("n", kind)]), pa.list_, lambda kind: pa.map_(pa.string(), kind)]
+)
+def test_a_column_is_not_widened_inside_of_another_either(tmp_path: Path, wraps: Any) -> None:
+    """Older files would have other types than the log says, without the table feature by which readers know."""
+    table = DeltaTable("t", str(tmp_path / "t"), {})
+    there = table.create(pa.schema([("c", wraps(pa.int32()))]), (), Stamp("u", "t", 0, 0, 0), {})
+    with pytest.raises(CannotCommit, match="column c is"):
+        there.commit([], [], stamp(1), schema=pa.schema([("c", wraps(pa.int64()))]))
+    grown = wraps(pa.struct([("a", pa.int32())])), wraps(pa.struct([("a", pa.int32()), ("b", pa.int64())]))
+    table = DeltaTable("t", str(tmp_path / "grown"), {})
+    there = table.create(pa.schema([("c", grown[0])]), (), Stamp("u", "t", 0, 0, 0), {})
+    assert there.commit([], [], stamp(1), schema=pa.schema([("c", grown[1])])).schema.field("c").type.equals(grown[1])

@@ -135,7 +135,9 @@ class DeltaSnapshot(Snapshot):
         for field in wanted["fields"]:
             if field["name"] in there and self.schema.field(field["name"]).type == schema.field(field["name"]).type:
                 field.update(there[field["name"]])
-            elif field["name"] in there and not pa.types.is_nested(schema.field(field["name"]).type):
+            elif field["name"] in there and not _only_grows(
+                self.schema.field(field["name"]).type, schema.field(field["name"]).type
+            ):
                 raise CannotCommit(
                     f"{name}: column {field['name']} is {there[field['name']]['type']}, and would become {field['type']}.",
                     hint="Delta widens no column without a table feature that few readers know. Give the new values another column.",
@@ -171,6 +173,18 @@ class DeltaSnapshot(Snapshot):
                 f"{name} has a feature with which its log cannot be written without Spark: {', '.join(sorted([*features, *used]))}.",
                 hint="Drop the feature (ALTER TABLE … DROP FEATURE), or declare the table at another path.",
             )
+
+
+def _only_grows(there: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether the type is the same, but for fields that are added inside."""
+    if pa.types.is_struct(there) and pa.types.is_struct(wanted):
+        new = {field.name: field.type for field in wanted}
+        return all(field.name in new and _only_grows(field.type, new[field.name]) for field in there)
+    if pa.types.is_list(there) and pa.types.is_list(wanted):
+        return _only_grows(there.value_type, wanted.value_type)
+    if pa.types.is_map(there) and pa.types.is_map(wanted):
+        return bool(there.key_type == wanted.key_type) and _only_grows(there.item_type, wanted.item_type)
+    return bool(there == wanted)
 
 
 @lru_cache(maxsize=1024)
