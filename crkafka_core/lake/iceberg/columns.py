@@ -230,8 +230,11 @@ def _mapping(kind: Any, more: Mapping[int, Sequence[str]]) -> list[dict[str, Any
         parts = ("element",) if kind["type"] == "list" else ("key", "value")
         children = [(part, kind[f"{part}-id"], kind[part]) for part in parts]
     made = []
+    present = {name for name, *_ in children}
     for name, number, child in children:
-        names = list(dict.fromkeys([*more.get(number, ()), name]))
+        # A former name that another column has now is that column's, as Iceberg's own catalogs have it: no reader takes it for two.
+        former = [each for each in more.get(number, ()) if each not in present]
+        names = list(dict.fromkeys([*former, name]))
         within = _mapping(child, more)
         made.append({"field-id": number, "names": names, **({"fields": within} if within else {})})
     return made

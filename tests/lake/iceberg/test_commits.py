@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from crkafka_core.lake.iceberg import path
+from crkafka_core.lake.iceberg import columns, path
 from crkafka_core.lake.iceberg.path import PathLog
 from crkafka_core.lake.port import CannotCommit, Moved, Snapshot, Unknown
 from crkafka_core.segments.errors import StorageUnavailable
@@ -267,3 +267,14 @@ def test_manifests_and_snapshots_stay_few(tmp_path: Path) -> None:
     manifests = found._manifests.all  # type: ignore[attr-defined]
     assert len(manifests) <= 30
     assert 75 <= len(json.loads(orders.metadata.read_text())["snapshots"]) <= 100
+
+
+def test_a_former_name_that_another_column_has_now_is_no_name_of_the_renamed_one() -> None:
+    """A user has renamed `amount`, and the schema of the rows brings it again: Spark reads no table whose mapping has a name twice."""
+    renamed = columns.new_schema(pa.schema([("total", pa.int64())]))
+    before = json.dumps([{"field-id": 1, "names": ["amount", "total"]}])
+    assert json.loads(columns.name_mapping(renamed, before)) == json.loads(before)
+    again = columns.evolved(renamed, pa.schema([("amount", pa.int64())]), 1)
+    assert again is not None
+    mapping = [(each["field-id"], each["names"]) for each in json.loads(columns.name_mapping(again, before))]
+    assert mapping == [(1, ["total"]), (2, ["amount"])]
