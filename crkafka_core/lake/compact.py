@@ -11,7 +11,7 @@ import time
 import uuid
 from bisect import bisect
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -100,9 +100,13 @@ def _joined(region: Handle, name: str, log: TableLog, target: int, *, least: int
     ]
     sizes = Counter(map(_size, small))
     merged = into = 0
+
+    def in_reach() -> set[int]:
+        return region.plane.read(lambda reader, _: tables.versions_in_reach(reader, table))
+
     for group in groups((file for file in small if sizes[_size(file)] >= least), target):
         stamp = Stamp(uid, name, 0, mark_of(region.runtime.unique()), 0)
-        if _replaced(log, snapshot.schema, stamp, group):
+        if _replaced(log, snapshot.schema, stamp, group, in_reach):
             merged, into = merged + len(group), into + 1
     return merged, into
 
@@ -131,11 +135,17 @@ def groups(small: Iterable[DataFile], target: int) -> list[list[DataFile]]:
     return [group for group in made if len(group) > 1]
 
 
-def _replaced(log: TableLog, schema: pa.Schema, stamp: Stamp, group: Sequence[DataFile]) -> bool:
+def _replaced(
+    log: TableLog, schema: pa.Schema, stamp: Stamp, group: Sequence[DataFile], keep: Callable[[], Collection[int]]
+) -> bool:
     """Whether one file has taken the place of these."""
     lowest, highest = (pick(file.numbers[end] for file in group if file.numbers) for pick, end in ((min, 0), (max, 1)))
     path = f"{stamp.uid}/packed/{lowest:012d}-{highest:012d}-{stamp.token:016x}.parquet"
-    (new,) = files.written(log.storage, path, _rows(log, schema, group))
+    try:
+        (new,) = files.written(log.storage, path, _rows(log, schema, group))
+    except _OtherNames as error:
+        _log.info("table %s: %s", stamp.table, error)
+        return False
     new = replace(new, values=group[0].values)
     if all(file.rows >= 0 for file in group) and new.rows != sum(file.rows for file in group):
         log.storage.delete(path)
@@ -143,10 +153,12 @@ def _replaced(log: TableLog, schema: pa.Schema, stamp: Stamp, group: Sequence[Da
             f"Files of table {stamp.table} have {plural(new.rows, 'row')} where its log has another number of them.",
             hint=f"Nothing was changed. `crkafka tables mend --look {stamp.table}` names what is wrong.",
         )
-    return _committed(log, new, group, stamp)
+    return _committed(log, new, group, stamp, keep)
 
 
-def _committed(log: TableLog, new: NewFile, group: Sequence[DataFile], stamp: Stamp) -> bool:
+def _committed(
+    log: TableLog, new: NewFile, group: Sequence[DataFile], stamp: Stamp, keep: Callable[[], Collection[int]]
+) -> bool:
     """Whether the new file has the place of the others; else one of those is not there any more as it was.
 
     The new file is deleted only where it is certain that no commit of it is under way: a commit without an answer may still count.
@@ -161,11 +173,15 @@ def _committed(log: TableLog, new: NewFile, group: Sequence[DataFile], stamp: St
             log.storage.delete(new.path)
             return False
         try:
-            snapshot.commit([new], group, stamp, changes_rows=False, info=about)
+            snapshot.commit([new], group, stamp, changes_rows=False, info=about, keep=keep)
             return True
         except (Moved, Unknown) as error:
             _log.info("%s", error)
     raise Refused(f"Other programs keep committing to table {stamp.table}.", hint="It can be tried again at any time.")
+
+
+class _OtherNames(Exception):
+    """A file has columns that were renamed or dropped since: a new file would not have their values."""
 
 
 def _rows(log: TableLog, schema: pa.Schema, group: Sequence[DataFile]) -> Iterator[pa.RecordBatch]:
@@ -174,6 +190,10 @@ def _rows(log: TableLog, schema: pa.Schema, group: Sequence[DataFile]) -> Iterat
     rows = size = 0
     for file in group:
         for batch in files.rows_of(log.storage, file):
+            if others := set(batch.schema.names) - set(schema.names):
+                raise _OtherNames(
+                    f"{file.path} is left as it is: its columns {', '.join(sorted(others))} have other names now"
+                )
             held.append(conformed(batch, schema))
             rows, size = rows + batch.num_rows, size + batch.nbytes
             if rows >= _GROUP_ROWS or size >= _GROUP_BYTES:
@@ -185,7 +205,8 @@ def _rows(log: TableLog, schema: pa.Schema, group: Sequence[DataFile]) -> Iterat
 
 def _ordered(held: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     together = pa.Table.from_batches(held)
-    if order := [(name, "ascending") for name in _ORDER if name in together.schema.names]:
+    plain = {field.name for field in together.schema if not pa.types.is_nested(field.type)}
+    if order := [(name, "ascending") for name in _ORDER if name in plain]:
         together = together.sort_by(order)
     return together.combine_chunks().to_batches()[0]
 

@@ -126,6 +126,8 @@ def _outputs(
     """By which schema records are read, and where the rows of each output go."""
     family = [permit.table for permit in permits]
     there = {name: log.look() for name, log in logs.items()}
+    for permit in permits:  # before files are made, which each try of a table that is refused would leave behind
+        standing.check(region, permit, there[permit.table.name])
     shown = next((there[table.name] for table in family if table.output in ("", GOOD)), None)
     chosen = _choose(region, declared, None if shown is None else shown.schema)
     schemas = chosen.transform.schemas()

@@ -19,7 +19,17 @@ from crkafka_core.lake.evolution import followed
 from crkafka_core.lake.handle import Handle
 from crkafka_core.lake.hold import Hold
 from crkafka_core.lake.made import NOTHING, Files, folder_of_commit
-from crkafka_core.lake.port import DataFile, Moved, NewFile, Snapshot, Stamp, TableLog, Unknown, mark_of
+from crkafka_core.lake.port import (
+    DataFile,
+    Moved,
+    NewFile,
+    Snapshot,
+    Stamp,
+    TableLog,
+    TableUnavailable,
+    Unknown,
+    mark_of,
+)
 from crkafka_core.lake.standing import Standing
 from crkafka_core.lake.staying import Staying
 from crkafka_core.model.errors import Refused
@@ -58,15 +68,21 @@ class Write:
 
     def run(self, decide: Decide) -> str:
         """Commit; the table's version then."""
+        last: Moved | Unknown | None = None
         for _ in range(_LOOKS):
             try:
                 done = self._once(decide)
             except (Moved, Unknown) as error:
                 _log.info("%s", error)
+                last = error
             else:
                 if done is not None:
                     return str(done)
         table = self._permit.table
+        if isinstance(last, Unknown):  # its storage or catalog refuses, and no other program is in the way
+            raise TableUnavailable(
+                f"Table {table.name} could not be written: {last.message}", hint="It is tried again."
+            )
         raise Refused(
             f"Other programs keep committing to table {table.name} at {table.path}.",
             hint="It is tried again; who it is, the table's history tells.",

@@ -14,6 +14,7 @@ from crkafka_core.lake.handle import Handle
 from crkafka_core.lake.road import Means
 from crkafka_core.loop import Repeated
 from crkafka_core.model.errors import CrkafkaError
+from crkafka_core.model.redaction import redact_values
 from crkafka_core.plane import tables
 
 _log = logging.getLogger(__name__)
@@ -58,5 +59,5 @@ class Joining:
             self._tell(f"table {name}: its small files are not joined: {error}")
         except Exception as error:
             _log.exception("table %s: small files", name)
-            self._tell(f"table {name}: its small files are not joined: {type(error).__name__}: {error}")
+            self._tell(redact_values(f"table {name}: its small files are not joined: {type(error).__name__}: {error}"))
         return True

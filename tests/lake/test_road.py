@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
 
-from crkafka_core.lake import erase, standing
-from crkafka_core.lake.port import CHECKPOINT, Unknown
+from crkafka_core.lake import compact, erase, standing
+from crkafka_core.lake.files import written
+from crkafka_core.lake.iceberg import expiry
+from crkafka_core.lake.port import CHECKPOINT, DataFile, NewFile, Stamp, TableUnavailable, Unknown
 from crkafka_core.model.errors import CrkafkaError, DataLoss, Refused, Stale, WentBack
 from crkafka_core.model.offsets import TP
 from crkafka_core.plane import erasure
 from crkafka_core.plane import tables as plane
 from crkafka_core.plane.reading import ReadPlan
+from crkafka_core.segments.storage import Storage
 from tests.lake.rig import (
     STEPS,
     Crash,
@@ -127,6 +131,39 @@ def test_a_commit_whose_answer_was_lost_counts_once(rig: Rig, monkeypatch: pytes
         patch.setattr(rig.snapshot, "commit", lost)
         done = rig.advance()
     assert done is not None and rig.rows() == rig.truth()
+
+
+def test_a_storage_that_refuses_each_commit_is_named_and_no_other_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = Rig(tmp_path)
+    filled(rig)
+    rig.land()
+
+    def refused(*_: Any, **__: Any) -> Any:
+        raise Unknown("the bucket is read-only")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rig.snapshot, "commit", refused)
+        with pytest.raises(TableUnavailable, match="the bucket is read-only"):
+            rig.advance()
+    assert rig.advance() is not None and rig.rows() == rig.truth()
+
+
+def test_a_table_that_is_refused_gets_no_files_at_each_try(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = filled(Typed(tmp_path), 1)
+    rig.land()
+    before = set(rig.path.rglob("*.parquet"))
+
+    def refused(*_: Any) -> Any:
+        raise Refused("It is another region's.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(standing, "check", refused)
+        with pytest.raises(Refused, match="another region"):
+            rig.advance()
+    assert set(rig.path.rglob("*.parquet")) == before
+    assert rig.advance() is not None and rig.rows() == rig.truth()
 
 
 @pytest.mark.parametrize("goes_back", [False, True])
@@ -488,3 +525,36 @@ def test_K6_old_versions_are_forgotten_but_those_of_checkpoints_that_a_reset_can
         kept = rig._log().look(versions[number])
         assert sum(file.rows for file in kept.files()) == 2 * number
     assert len(rig._log().look().metadata.snapshots) <= 102
+
+
+def test_K6_joining_files_forgets_no_version_that_a_reset_can_reach(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = filled(Iceberg(tmp_path), 5)
+    reached = rig._log().look().at
+    filled(rig, 1)
+    rig.landing.retire(1, 2, 3, 4, history=10)
+    monkeypatch.setattr(expiry, "_MOST", 4)
+    monkeypatch.setattr(expiry, "_LEFT", 2)
+    rig.maintain()
+    assert any("/packed/" in file.path for file in rig._log().look().files())
+    assert rig._log().look(reached) is not None
+
+
+def test_a_file_with_a_column_that_has_another_name_now_is_not_joined(tmp_path: Path) -> None:
+    """Readers of Iceberg find it by the table's mapping of names; the new file would not have its values."""
+    storage, before = Storage.open(tmp_path), pa.RecordBatch.from_pydict({CHECKPOINT: [1, 1], "amount": [5, 6]})
+    group = [
+        DataFile(**{each.name: getattr(file, each.name) for each in fields(NewFile)})
+        for path in ("a.parquet", "b.parquet")
+        for file in written(storage, path, [before])
+    ]
+    now = pa.schema([(CHECKPOINT, pa.int64()), ("total", pa.int64())])
+    log = Mock(storage=storage)
+    assert not compact._replaced(log, now, Stamp("u", "t", 0, 1, 0), group, tuple)
+    assert not log.look.called and not list(tmp_path.glob("u/**/*.parquet"))
+
+
+def test_a_table_with_a_nested_column_of_an_order_by_place_is_joined() -> None:
+    rows = pa.RecordBatch.from_pydict({"topic": [{"a": 1}, {"a": 2}], "offset": [2, 1]})
+    assert compact._ordered([rows]).to_pydict() == {"topic": [{"a": 2}, {"a": 1}], "offset": [1, 2]}
