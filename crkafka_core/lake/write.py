@@ -94,7 +94,9 @@ class Write:
         shown, of = standing.check(self._region, self._permit, snapshot)
         if snapshot is None:
             # What is missing is found before a table is made; files of one whose folder is not known are made afterwards.
-            made = NOTHING if self.log.placed_late else self._made
+            # A fence brings no files, and the columns by which the table is partitioned.
+            late = self.log.placed_late and commit.kind != tables.FENCE
+            made = NOTHING if late else self._made
             first = NUMBER if self._permit.table.shape else RAW
             parts = parts_of(self._region.config, self._permit.table)
             self.log.create(made.columns or first, parts, replace(self._stamp(0), permit=0), {})

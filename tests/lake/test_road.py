@@ -12,7 +12,7 @@ from unittest.mock import Mock
 import pyarrow as pa
 import pytest
 
-from crkafka_core.lake import compact, erase, standing
+from crkafka_core.lake import compact, erase, made, standing
 from crkafka_core.lake.files import written
 from crkafka_core.lake.iceberg import expiry
 from crkafka_core.lake.port import CHECKPOINT, DataFile, NewFile, Stamp, TableUnavailable, Unknown
@@ -217,6 +217,24 @@ def test_the_fence_makes_a_table_that_a_first_writer_had_not_made(rig: Rig, monk
     rig.land()
     with monkeypatch.context() as patch, pytest.raises(Crash):
         dies_at("after the files", rig, patch)
+        rig.advance()
+    rig.writer_dies()
+    rig.rewind(0)
+    rig.fence()
+    assert rig.rows() == []
+
+
+def test_the_fence_makes_a_partitioned_table_in_a_catalog_with_its_columns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = TypedInCatalog(tmp_path, {"partition_by": ["who"]})
+    rig.land()
+
+    def dies(*_: Any) -> Any:
+        raise Crash
+
+    with monkeypatch.context() as patch, pytest.raises(Crash):
+        patch.setattr(made, "by_transform", dies)
         rig.advance()
     rig.writer_dies()
     rig.rewind(0)
