@@ -39,6 +39,9 @@ _MAIN = "from crkafka_core.lake.worker import main; main()"
 _DEATHS = 3
 """A task that ends so many processes, by none of its records when they come one by one, is given up for now."""
 
+_DEADLY = 20
+"""Where so many records of one batch end their process, not they are bad, but what decodes them is."""
+
 
 class WorkerDied(ServiceUnavailable):
     """Processes of the pool were ended while they made files, and no record alone does it. Reaction: wait and try again."""
@@ -178,6 +181,12 @@ class Pool:
                         continue
                     if record not in task.deadly:
                         found[record] = f"the process that decoded it {died.how}"
+                    if len(found) >= _DEADLY:
+                        raise WorkerDied(
+                            f"{plural(len(found), 'record')} of one batch each end the process that decodes it; the last one {died.how}.",
+                            hint="It is tried again. Is the decoder broken, or memory short? The kernel's log names processes that it has "
+                            "ended.",
+                        ) from None
                     row += 1
                 except BaseException:
                     self._give_back(worker)

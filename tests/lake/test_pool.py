@@ -312,6 +312,16 @@ def test_a_record_is_not_blamed_for_a_process_that_was_ended_beside_it(tmp_path:
     assert (made.rows["good"], made.rows["dead"]) == ({1: 10}, {})
 
 
+def test_a_decoder_that_ends_its_process_on_each_record_makes_no_dead_letters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("crkafka_core.lake.pool._DEADLY", 2)
+    landing = landed(tmp_path, lambda _: b"crash", checkpoints=1, rows=5)
+    with Pool(workers=1) as pool, pytest.raises(WorkerDied, match="2 records of one batch each end the process"):
+        pool.files(shares(pool, landing), replace(JSON, decoder=Deadly()), outputs(tmp_path, "good", "dead"))
+    assert left_behind(tmp_path / "good") == left_behind(tmp_path / "dead") == []
+
+
 def test_rows_of_thousands_of_partitions_are_not_all_kept_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
