@@ -88,6 +88,8 @@ def _step_by_step(
 
     def once() -> tuple[Step | None, dict[str, Committed]]:
         step = region.plane.read(ask)
+        if step is not None and step.erasing:
+            return step, _erase_in_all(region, family, step.ids, means)
         asks = {} if step is None else {each: _asking(each, step) for each in family}
         return step, _Pass(region, means, asks).run() if asks else {}
 
@@ -247,12 +249,14 @@ def erase(region: Handle, name: str, ids: Collection[int], *, means: Means = MEA
     """
     if region.plane.read(lambda reader, _: place_of(tables.of(reader, name))) is None:
         return rewrite(region, name, ids, means=means)
-    token = f"erase-{region.runtime.unique()}"
-    done: Committed | None = None
-    for each in reversed(_family(region, name)):
-        one = _erase(region, each, ids, means, token)
-        done = one if each == name else done
-    return done
+    return _erase_in_all(region, _family(region, name), ids, means).get(name)
+
+
+def _erase_in_all(region: Handle, family: Sequence[str], ids: Collection[int], means: Means) -> dict[str, Committed]:
+    """What was written, by table; one that dies between two tables is gone on from before the next pass (`passes.left_undone`)."""
+    token = f"{passes.ERASING}{region.runtime.unique()}"
+    done = {name: _erase(region, name, ids, means, token) for name in reversed(family)}
+    return {name: one for name, one in done.items() if one is not None}
 
 
 def _erase(region: Handle, name: str, ids: Collection[int], means: Means, token: str) -> Committed | None:

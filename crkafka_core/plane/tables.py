@@ -128,9 +128,9 @@ def last_done(reader: Reader, table: Table, *where: Cond) -> TableCommit | None:
     return next(iter(reader.select(TableCommit, *fits, order=("number",), desc=True, limit=1)), None)
 
 
-def last_write(reader: Reader, table: Table) -> TableCommit | None:
-    """The latest acknowledged commit that gave the table rows."""
-    return last_done(reader, table, ("kind", "in", [ADVANCE, REWRITE]))
+def last_write(reader: Reader, table: Table, *where: Cond) -> TableCommit | None:
+    """The latest acknowledged commit that gave the table rows, of those that fit."""
+    return last_done(reader, table, ("kind", "in", [ADVANCE, REWRITE]), *where)
 
 
 def versions_in_reach(reader: Reader, table: Table) -> set[int]:

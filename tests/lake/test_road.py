@@ -12,7 +12,7 @@ from unittest.mock import Mock
 import pyarrow as pa
 import pytest
 
-from crkafka_core.lake import compact, erase, made, standing
+from crkafka_core.lake import compact, erase, made, road, standing
 from crkafka_core.lake.files import written
 from crkafka_core.lake.iceberg import expiry
 from crkafka_core.lake.port import CHECKPOINT, DataFile, NewFile, Stamp, TableUnavailable, Unknown
@@ -366,8 +366,6 @@ def test_another_regions_table_is_refused(raw: Rig, tmp_path: Path) -> None:
     other.region.plane.do(lambda tx: plane.declare(tx, "silver", "delta", str(raw.path)))
     other.land()
     with pytest.raises(standing.OtherRegion):
-        from crkafka_core.lake import road
-
         road.advance(other.region, "silver", means=other.means)
 
 
@@ -379,6 +377,32 @@ def test_erased_records_leave_and_no_rewrite_brings_them_back(rig: Rig) -> None:
     assert rig.rows() == rig.truth() and len(rig.rows()) == 18
     rig.rewrite(1)
     assert rig.rows() == rig.truth() and rig.look().clean
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_erasing_that_dies_after_the_first_table_is_gone_on_from_without_what_kafka_has_let_go(
+    tmp_path: Path, known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its checkpoints were demanded as a whole, and the tables stood still until `erase` was repeated. `known`: SQL has its commit."""
+    rig = filled(Typed(tmp_path))
+    erase.note(rig.region, erasure.by_partition([("orders", 0, 1), ("orders", 0, 3)]))
+    rig.landing.retire(1, history=10)
+    rig.means = replace(rig.means, fetch=gone)
+    with monkeypatch.context() as patch, pytest.raises(Crash):
+        if known:
+            one = road._erase
+            patch.setattr(road, "_erase", lambda *given: dies() if given[1] == "bronze" else one(*given))
+        else:
+            dies_at("after the commit", rig, patch)
+        road.erase(rig.region, "bronze", [1], means=rig.means)
+    rig.writer_dies()
+    rig.land()
+    rig.advance()
+    assert rig.rows() == rig.truth() and rig.look().clean
+
+
+def dies() -> Any:
+    raise Crash
 
 
 def test_records_erased_while_a_commit_waited_for_its_acknowledgement_leave(
