@@ -24,7 +24,16 @@ from crkafka_core.lake.columns import conformed
 from crkafka_core.lake.formats import Logs
 from crkafka_core.lake.handle import Handle
 from crkafka_core.lake.hold import Hold, keeping
-from crkafka_core.lake.port import DataFile, Moved, NewFile, Stamp, TableLog, Unknown, mark_of
+from crkafka_core.lake.port import (
+    DataFile,
+    Moved,
+    NewFile,
+    Stamp,
+    TableLog,
+    TableUnavailable,
+    Unknown,
+    mark_of,
+)
 from crkafka_core.model.errors import LeaseHeld, Refused
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import CheckpointStatus, Region
@@ -164,6 +173,7 @@ def _committed(
     The new file is deleted only where it is certain that no commit of it is under way: a commit without an answer may still count.
     """
     about = {"kind": "maintain", "files": len(group), "rows": new.rows}
+    last: Moved | Unknown | None = None
     for _ in range(_LOOKS):
         snapshot = log.look()
         there = {} if snapshot is None else {file.path: file for file in snapshot.files()}
@@ -177,6 +187,11 @@ def _committed(
             return True
         except (Moved, Unknown) as error:
             _log.info("%s", error)
+            last = error
+    if isinstance(last, Unknown):
+        raise TableUnavailable(
+            f"Files of table {stamp.table} could not be joined: {last.message}", hint="It is tried again."
+        )
     raise Refused(f"Other programs keep committing to table {stamp.table}.", hint="It can be tried again at any time.")
 
 
