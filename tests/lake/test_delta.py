@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 from pathlib import Path
 from typing import Any
@@ -187,6 +188,17 @@ def mark_first_row(rig: Rig) -> int:
     (log / f"{state.version + 1:020d}.json").write_text("\n".join(map(json.dumps, actions)))
     ((checkpoint, _, _),) = set(rig.truth()) - set(rig.rows())
     return checkpoint
+
+
+def test_a_file_of_a_commit_under_way_stays_however_short_the_tables_retention_is(tmp_path: Path) -> None:
+    """Small files are joined without the lease of a writer: the new file was deleted before its commit."""
+    table = made(tmp_path, **{"delta.deletedFileRetentionDuration": "interval 0 hours"})
+    (folder := tmp_path / "t" / "u" / "packed").mkdir(parents=True)
+    for name in ("new.parquet", "old.parquet"):
+        (folder / name).touch()
+    os.utime(folder / "old.parquet", (1, 1))
+    assert table.expire((), None) == 1
+    assert [file.name for file in folder.iterdir()] == ["new.parquet"]
 
 
 @pytest.mark.parametrize(
