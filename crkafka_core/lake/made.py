@@ -141,7 +141,8 @@ def _outputs(
         if snapshot is None and logs[table.name].placed_late:
             _place(logs[table.name], permit, columns, parts)
         if snapshot is not None:
-            columns, parts = evolution.followed(table.name, snapshot.schema, columns), tuple(snapshot.parts)
+            columns = evolution.followed(table.name, snapshot.schema, columns, widens=logs[table.name].widens)
+            parts = tuple(snapshot.parts)
         outputs[output] = Output(logs[table.name].storage, folder_of_commit(permit), parts, columns)
     return chosen, outputs
 

@@ -192,6 +192,8 @@ class TableLog(Protocol):
     """The folder of its data files."""
     placed_late: bool = False
     """Where the folder is, is known once the table is made: its catalog chooses."""
+    widens: bool = True
+    """A column may get a wider type, as int becomes long."""
 
     def look(self, version: str = "") -> Snapshot | None:
         """The table now, or at a version (`Snapshot.at`); None if there is no table, or the version is gone."""

@@ -125,7 +125,7 @@ class Write:
         """The table's columns from this commit on, if it brings others."""
         if self._made.columns is None:
             return None
-        columns = followed(self._permit.table.name, snapshot.schema, self._made.columns)
+        columns = followed(self._permit.table.name, snapshot.schema, self._made.columns, widens=self.log.widens)
         return None if columns.equals(snapshot.schema) else columns
 
     def _stamp(self, holds: int) -> Stamp:

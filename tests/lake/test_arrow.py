@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,29 @@ def test_a_shape_with_one_output_may_leave_rows_out_and_others_fit_their_tables(
     alone.land(1)
     with pytest.raises(ConfigError, match="gives rows as odd, which no table takes"):
         road.advance(alone.region, "even", means=MEANS)
+
+
+def numbers(given: pa.RecordBatch) -> pa.RecordBatch:
+    kind = pa.int64() if os.environ.get("CRKAFKA_TEST_WIDE") else pa.int32()
+    return pa.RecordBatch.from_pydict({"n": given["offset"].cast(kind)})
+
+
+def test_a_wider_type_of_a_shape_is_refused_by_delta_before_files_are_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Delta widens no column: each try made all files, was refused by the commit, and left them behind."""
+    landing = landed(tmp_path, {"name": "even", "shape": "arrow:tests.lake.test_arrow:numbers"})
+    landing.land(2)
+    road.advance(landing.region, "even")
+    landing.land(2)
+    before = set((tmp_path / "even").rglob("*.parquet"))
+    with monkeypatch.context() as patch:
+        patch.setenv("CRKAFKA_TEST_WIDE", "1")
+        with pytest.raises(ConfigError, match="column n is int32 and would become int64"):
+            road.advance(landing.region, "even")
+    assert set((tmp_path / "even").rglob("*.parquet")) == before
+    road.advance(landing.region, "even")
+    assert [n for _, n in rows(landing, "even", "n")] == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("other", [{"options": {"a": "b"}}, {"path": "hdfs://n/t"}, {"path": "lake.silver.even"}])

@@ -42,6 +42,10 @@ def test_columns_are_added_and_widened_and_none_goes() -> None:
     many = pa.schema([("l", pa.list_(pa.int32())), ("m", pa.map_(pa.string(), pa.decimal128(9, 2)))])
     wider = pa.schema([("l", pa.list_(pa.int64())), ("m", pa.map_(pa.string(), pa.decimal128(20, 2)))])
     assert evolved(many, wider) == wider
+    for narrow, wide in ((THERE, pa.schema([("id", pa.int64())])), (many, wider)):
+        with pytest.raises(Incompatible, match="is int32 and would become int64"):
+            evolved(narrow, wide, widens=False)
+    assert evolved(wider, many, widens=False) == wider
 
 
 @pytest.mark.parametrize(

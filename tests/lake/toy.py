@@ -38,6 +38,7 @@ class ToyTable:
     path: str
     options: Mapping[str, str] = field(default_factory=dict)
     placed_late = False
+    widens = True
 
     def __post_init__(self) -> None:
         self.storage = Storage.open(self.path)

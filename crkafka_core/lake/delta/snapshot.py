@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from crkafka_core.lake.delta import state as states
 from crkafka_core.lake.delta.state import AddedFile, State
+from crkafka_core.lake.evolution import Incompatible, evolved
 from crkafka_core.lake.port import (
     CannotCommit,
     DataFile,
@@ -130,18 +131,18 @@ class DeltaSnapshot(Snapshot):
                 f"{name} has column mapping: columns cannot be added to it without Spark.",
                 hint="ALTER TABLE … ADD COLUMNS in Spark; it is tried again.",
             )
+        try:
+            evolved(self.schema, schema, widens=False)
+        except Incompatible as error:
+            raise CannotCommit(
+                f"{name}: {error}.",
+                hint="Delta widens no column without a table feature that few readers know. Give the new values another column.",
+            ) from None
         there = {field["name"]: field for field in self._state.fields}
         wanted = json.loads(schema_text(schema))
         for field in wanted["fields"]:
             if field["name"] in there and self.schema.field(field["name"]).type == schema.field(field["name"]).type:
                 field.update(there[field["name"]])
-            elif field["name"] in there and not _only_grows(
-                self.schema.field(field["name"]).type, schema.field(field["name"]).type
-            ):
-                raise CannotCommit(
-                    f"{name}: column {field['name']} is {there[field['name']]['type']}, and would become {field['type']}.",
-                    hint="Delta widens no column without a table feature that few readers know. Give the new values another column.",
-                )
         return json.dumps(wanted)
 
     def _in_commit_time(self) -> int | None:
@@ -173,18 +174,6 @@ class DeltaSnapshot(Snapshot):
                 f"{name} has a feature with which its log cannot be written without Spark: {', '.join(sorted([*features, *used]))}.",
                 hint="Drop the feature (ALTER TABLE … DROP FEATURE), or declare the table at another path.",
             )
-
-
-def _only_grows(there: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether the type is the same, but for fields that are added inside."""
-    if pa.types.is_struct(there) and pa.types.is_struct(wanted):
-        new = {field.name: field.type for field in wanted}
-        return all(field.name in new and _only_grows(field.type, new[field.name]) for field in there)
-    if pa.types.is_list(there) and pa.types.is_list(wanted):
-        return _only_grows(there.value_type, wanted.value_type)
-    if pa.types.is_map(there) and pa.types.is_map(wanted):
-        return bool(there.key_type == wanted.key_type) and _only_grows(there.item_type, wanted.item_type)
-    return bool(there == wanted)
 
 
 @lru_cache(maxsize=1024)

@@ -40,6 +40,8 @@ _LEAST_AGE_S = 86_400
 class DeltaTable(TableLog):
     """A `TableLog`."""
 
+    widens = False  # without a table feature that few readers know
+
     def __init__(self, name: str, path: str, options: Mapping[str, str]) -> None:
         """`options`: the region's `storage_options`."""
         self.name = name

@@ -155,6 +155,7 @@ class SimulatedLog:
     """Of one table, as one process reaches it."""
 
     placed_late = False
+    widens = True
 
     def __init__(self, world: World, owner: Owner, lake: Lake) -> None:
         self.lake = lake
