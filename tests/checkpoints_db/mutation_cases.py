@@ -18,6 +18,7 @@ from crkafka_core.plane import (
     clock,
     cuts,
     erasure,
+    events,
     goals,
     halting,
     leases,
@@ -191,6 +192,11 @@ def _renew_commit(stage: Stage) -> Callable[[Tx], Any]:
 def _fail_commit(stage: Stage) -> Callable[[Tx], Any]:
     permit = _permitted(stage)
     return lambda tx: permits.fail_commit(tx, permit, "disk")
+
+
+def _count_rows(stage: Stage) -> Callable[[Tx], Any]:
+    permit = _permitted(stage)
+    return lambda tx: permits.note_counts(tx, [(permit, dict.fromkeys(permit.plan.checkpoints, 1))])
 
 
 def _driver(stage: Stage, change: Callable[[Tx, Lease], Any]) -> Callable[[Tx], Any]:
@@ -404,7 +410,12 @@ CASES: dict[str, Case] = {
     "delete": (_idle, lambda s: life.delete),
     "let a table have rows of its own shape": (_files, lambda s: lambda tx: tables.shape(tx, "raw")),
     "declare a table": (_running, lambda s: lambda tx: tables.declare(tx, "u", "delta", "u")),
+    "name another schema of a table": (
+        _running,
+        lambda s: lambda tx: events.tell_schema(tx, "u", "u: version 2 is refused"),
+    ),
     "go on writing": (lambda s: s.cut("a"), _renew_commit),
+    "count the rows of made files": (lambda s: s.cut("a"), _count_rows),
     "give up a commit": (lambda s: s.cut("a"), _fail_commit),
     "renew the driver's lease": (
         _running,

@@ -240,6 +240,7 @@ def test_every_mutation_has_a_case() -> None:
         "resets.thrown_out",
         "resets.loss",
         "cuts.begin_fill",
+        "numbers.begin",
         "numbers.hand_out",
         "numbers.leave_out",
         "numbers.leave_behind",

@@ -74,17 +74,6 @@ def test_invariants_hold_on_postgres(postgres_url: str) -> None:
 
 _MUTANTS: dict[str, list[tuple[ModuleType, str, list[tuple[str, str]]]]] = {
     "no epoch check": [(cuts, "contribute", [("part.epoch != region.epoch", "False")])],
-    "no incarnation check": [
-        (cuts, "contribute", [("roster.of(tx, part.member, part.incarnation)", "pass")]),
-        (
-            cuts,
-            "_mismatch",
-            [
-                ("mine is None or mine.incarnation != part.incarnation", "mine is None"),
-                ("mine.offsets", "{tp: o[0] for tp, o in part.offsets.items()}"),
-            ],
-        ),
-    ],
     "a stale base is accepted": [(cuts, "_mismatch", [("part.base != checkpoint.parent", "False")])],
     "members are counted, not compared": [
         (
