@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, TypeVar
 
-from confluent_kafka import ElectionType, KafkaError, TopicCollection, TopicPartition
+from confluent_kafka import ElectionType, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._metadata import PartitionMetadata
 from confluent_kafka.cimpl import NewPartitions, NewTopic
@@ -29,16 +30,26 @@ class KafkaTopics:
     ) -> str:
         """Create a topic, wait until all its partitions have leaders, and return its name."""
         new = NewTopic(name, num_partitions=partitions, replication_factor=replication, config=dict(config or {}))
-        _result_of(self._admin.create_topics([new], operation_timeout=30), name)
+        self._make(new)
         self._until(lambda: len(self.leaders(name)) == partitions, f"topic {name} has leaders")
         return name
 
     def create_with_replicas(self, name: str, replicas: list[list[int]]) -> str:
         """Create a topic whose partition i is on the nodes `replicas[i]`; the first of each is the leader."""
         new = NewTopic(name, num_partitions=len(replicas), replica_assignment=replicas)
-        _result_of(self._admin.create_topics([new], operation_timeout=30), name)
+        self._make(new)
         self._until(lambda: len(self.leaders(name)) == len(replicas), f"topic {name} has leaders")
         return name
+
+    def _make(self, new: NewTopic) -> None:
+        try:
+            _result_of(self._admin.create_topics([new], operation_timeout=30), new.topic)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError._DESTROY_BROKER:
+                raise
+            # The client replaced the connection while it waited, as beside a cluster that has just started. The topic may be there.
+            with suppress(KafkaException):
+                _result_of(self._admin.create_topics([new], operation_timeout=30), new.topic)
 
     def delete(self, name: str) -> None:
         """Delete a topic and wait until it is no longer listed."""
