@@ -103,7 +103,7 @@ def note(text: str, level: str = "INFO") -> None:
 
 
 class _Now:
-    """The text beside the spinner, made anew each time that it is drawn."""
+    """The text beside the spinner, rebuilt at each drawing."""
 
     def __init__(self, what: str) -> None:
         self._what, self._step, self._began = what, "", time.monotonic()

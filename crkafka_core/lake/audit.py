@@ -90,7 +90,7 @@ class _Expected:
     rows: Mapping[int, int]
     """Checkpoint → rows that it has to have, of those that belong in the table."""
     live: frozenset[int]
-    """All of those, also where nothing tells how many rows they have."""
+    """All live checkpoints of the table, with those whose number of rows is not known."""
     begins: int
     """What is not after it has no row in SQL any more: it belongs unless its number is dead (SPEC T2, C8)."""
     coming: frozenset[int]

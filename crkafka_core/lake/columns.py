@@ -1,4 +1,4 @@
-"""Columns that a table has whatever else is in it: Kafka's records as they came, and what tells which record a row is (SPEC K2, C8)."""
+"""Columns that crkafka gives to tables: those of Kafka's records, the checkpoint's number, and a record's position (SPEC K2, C8)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PLACE: Place = ("topic", "partition", "offset")
 
 
 def place_of(table: Table) -> Place | None:
-    """Where a row tells its topic, partition and offset; a typed table has these names for columns of its own. None: nowhere."""
+    """The columns with a row's topic, partition and offset; prefixed in a typed table, which may have such names itself. None: none."""
     topic, partition, offset = PLACE
     if arrow_of(table.shape):
         return None

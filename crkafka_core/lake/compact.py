@@ -13,6 +13,7 @@ from bisect import bisect
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import pyarrow as pa
 
@@ -24,16 +25,8 @@ from crkafka_core.lake.columns import conformed
 from crkafka_core.lake.formats import Logs
 from crkafka_core.lake.handle import Handle
 from crkafka_core.lake.hold import Hold, keeping
-from crkafka_core.lake.port import (
-    DataFile,
-    Moved,
-    NewFile,
-    Stamp,
-    TableLog,
-    TableUnavailable,
-    Unknown,
-    mark_of,
-)
+from crkafka_core.lake.port import DataFile, NewFile, Stamp, TableLog, mark_of
+from crkafka_core.lake.write import look_until_done
 from crkafka_core.model.errors import LeaseHeld, Refused
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import CheckpointStatus, Region
@@ -83,8 +76,7 @@ def maintain(region: Handle, name: str, *, target: int = TARGET, logs: Logs = fo
     log = logs(region, table)
     merged, into = _joined(region, name, log, target, least=1)
     with as_writer(region, name):  # so that nothing is deleted that a write under way has made
-        keep = region.plane.read(lambda reader, _: tables.versions_in_reach(reader, table))
-        return Maintained(name, merged, into, log.expire(keep, None))
+        return Maintained(name, merged, into, log.expire(standing.in_reach(region, table), None))
 
 
 def join_crowds(region: Handle, name: str, *, logs: Logs = formats.open_log) -> Maintained:
@@ -109,10 +101,7 @@ def _joined(region: Handle, name: str, log: TableLog, target: int, *, least: int
     ]
     sizes = Counter(map(_size, small))
     merged = into = 0
-
-    def in_reach() -> set[int]:
-        return region.plane.read(lambda reader, _: tables.versions_in_reach(reader, table))
-
+    in_reach = partial(standing.in_reach, region, table)
     for group in groups((file for file in small if sizes[_size(file)] >= least), target):
         stamp = Stamp(uid, name, 0, mark_of(region.runtime.unique()), 0)
         if _replaced(log, snapshot.schema, stamp, group, in_reach):
@@ -173,8 +162,8 @@ def _committed(
     The new file is deleted only where it is certain that no commit of it is under way: a commit without an answer may still count.
     """
     about = {"kind": "maintain", "files": len(group), "rows": new.rows}
-    last: Moved | Unknown | None = None
-    for _ in range(_LOOKS):
+
+    def once() -> bool:
         snapshot = log.look()
         there = {} if snapshot is None else {file.path: file for file in snapshot.files()}
         if new.path in there:
@@ -182,17 +171,13 @@ def _committed(
         if snapshot is None or any(there.get(file.path) != file for file in group):
             log.storage.delete(new.path)
             return False
-        try:
-            snapshot.commit([new], group, stamp, changes_rows=False, info=about, keep=keep)
-            return True
-        except (Moved, Unknown) as error:
-            _log.info("%s", error)
-            last = error
-    if isinstance(last, Unknown):
-        raise TableUnavailable(
-            f"Files of table {stamp.table} could not be joined: {last.message}", hint="It is tried again."
-        )
-    raise Refused(f"Other programs keep committing to table {stamp.table}.", hint="It can be tried again at any time.")
+        snapshot.commit([new], group, stamp, changes_rows=False, info=about, keep=keep)
+        return True
+
+    moved = Refused(
+        f"Other programs keep committing to table {stamp.table}.", hint="It can be tried again at any time."
+    )
+    return look_until_done(once, _LOOKS, f"Files of table {stamp.table} could not be joined", moved)
 
 
 class _OtherNames(Exception):

@@ -200,6 +200,11 @@ def due(reader: Reader, table: Table, ids: Collection[int]) -> dict[int, int]:
     return {c.id: c.rows_for_tables for c in checkpoints.within(reader, ids)}
 
 
+def in_reach(region: Handle, table: Table) -> set[int]:
+    """Versions of the table that a reset can reach."""
+    return region.plane.read(lambda reader, _: tables.versions_in_reach(reader, table))
+
+
 def staying_at(region: Handle, holds: int, without: Collection[int] = (), *, unnumbered: bool = True) -> Staying:
     """Which rows stay in a table that has acknowledged so much (SPEC C8)."""
     dead = region.plane.read(lambda reader, _: numbers.dead(reader))

@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -42,6 +43,25 @@ _LOOKS = 10
 Decide = Callable[[Snapshot, Standing], tuple[int, "Staying | None"]]
 """The checkpoint that the table has acknowledged with the commit, and which rows stay; None: all, since the commit only adds."""
 
+T = TypeVar("T")
+
+
+def look_until_done(once: Callable[[], T | None], looks: int, unavailable: str, moved: Refused) -> T:
+    """The result of `once`, which looks and commits, and is repeated after `Moved`, `Unknown` or None, `looks` times at most."""
+    last: Moved | Unknown | None = None
+    for _ in range(looks):
+        try:
+            done = once()
+        except (Moved, Unknown) as error:
+            _log.info("%s", error)
+            last = error
+        else:
+            if done is not None:
+                return done
+    if isinstance(last, Unknown):  # its storage or catalog refuses, and no other program is in the way
+        raise TableUnavailable(f"{unavailable}: {last.message}", hint="It is tried again.")
+    raise moved
+
 
 class Write:
     """One commit to one table."""
@@ -68,25 +88,13 @@ class Write:
 
     def run(self, decide: Decide) -> str:
         """Commit; the table's version then."""
-        last: Moved | Unknown | None = None
-        for _ in range(_LOOKS):
-            try:
-                done = self._once(decide)
-            except (Moved, Unknown) as error:
-                _log.info("%s", error)
-                last = error
-            else:
-                if done is not None:
-                    return str(done)
         table = self._permit.table
-        if isinstance(last, Unknown):  # its storage or catalog refuses, and no other program is in the way
-            raise TableUnavailable(
-                f"Table {table.name} could not be written: {last.message}", hint="It is tried again."
-            )
-        raise Refused(
+        moved = Refused(
             f"Other programs keep committing to table {table.name} at {table.path}.",
             hint="It is tried again; who it is, the table's history tells.",
         )
+        unavailable = f"Table {table.name} could not be written"
+        return str(look_until_done(lambda: self._once(decide), _LOOKS, unavailable, moved))
 
     def _once(self, decide: Decide) -> int | None:
         """On the table as it is; None: it was just made."""
@@ -115,11 +123,13 @@ class Write:
             "rows": sum(file.rows for file in add),
         }
         return snapshot.commit(
-            add, leaving, stamp, schema=self._evolved(snapshot), info=about, keep=self._in_reach
+            add,
+            leaving,
+            stamp,
+            schema=self._evolved(snapshot),
+            info=about,
+            keep=partial(standing.in_reach, self._region, self._permit.table),
         ).version
-
-    def _in_reach(self) -> set[int]:
-        return self._region.plane.read(lambda reader, _: tables.versions_in_reach(reader, self._permit.table))
 
     def _evolved(self, snapshot: Snapshot) -> pa.Schema | None:
         """The table's columns from this commit on, if it brings others."""

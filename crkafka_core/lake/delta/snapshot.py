@@ -124,7 +124,7 @@ class DeltaSnapshot(Snapshot):
         return DeltaSnapshot(self._table, self._table.put(self._state, actions))
 
     def _evolved(self, schema: pa.Schema) -> str:
-        """The log's schema with columns that are added; the others stay as they are, with what readers are told of them."""
+        """The log's schema with the added columns; existing columns keep their metadata."""
         name = f"Table {self._table.name} at {self._table.path}"
         if str(self.properties.get("delta.columnMapping.mode", "none")).lower() != "none":
             raise CannotCommit(
