@@ -271,7 +271,7 @@ class EventLoop:
         return self.state.desired.marks if self.state.desired is not None else frozenset()
 
     def reading(self) -> dict[TP, int] | None:
-        """Where the partitions stand that should give records now: submitted so far, or the end that was met.
+        """Where the partitions stand that should give records now: submitted so far, or the end that was met; −1 without a start.
 
         One of which records wait in the queue has given them. None: a cut or a full queue holds up all of them, silent or not.
         """
@@ -279,7 +279,8 @@ class EventLoop:
             return {}
         if not self.state.submits or self._submitter.queue.full:
             return None
-        marks, nexts, waiting = self._marks(), self._submitter.nexts(), self._submitter.waiting()
+        marks, waiting = self._marks(), self._submitter.waiting()
+        nexts = dict.fromkeys(self.state.leaderless, -1) | self._submitter.nexts()
         return {
             tp: max(offset, self.ends.get(tp, -1))
             for tp, offset in nexts.items()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import queue
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from crkafka_core.config import RegionConfig
@@ -30,7 +30,7 @@ from crkafka_core.protocol import subscription
 from crkafka_core.segments.storage import Storage
 
 _log = logging.getLogger(__name__)
-_IDLE = 5.0
+IDLE = 5.0
 """Seconds without a question after which strangers are looked for."""
 _CONFIRM = 2.0
 """Seconds after which a topic that seems to be gone is looked for again: a broker that has just started may not know it yet."""
@@ -69,7 +69,9 @@ class Resolver(Loop):
         self._refused = Lasting(REFUSAL_GAP)
         self._gone = Lasting()
         """This member holds partitions that Kafka does not describe."""
-        self._strangers_at = runtime.now() + _IDLE
+        self._strangers_at = runtime.now() + IDLE
+        self._leaderless = frozenset[TP]()
+        """Held partitions that were left out of the last answer."""
         self._questions: queue.SimpleQueue[sg.Resolve | None] = queue.SimpleQueue()
 
     def ask(self, question: sg.Resolve) -> None:
@@ -78,18 +80,19 @@ class Resolver(Loop):
     def end(self) -> None:
         self._questions.put(None)
 
-    def turn(self, patience: float = _IDLE) -> bool:
-        """Answer the next question; while there is none, look for strangers, deleted topics and the ends of partitions."""
+    def turn(self, patience: float = IDLE) -> bool:
+        """Answer the next question; while there is none, look for strangers, deleted topics, leaders and the ends of partitions."""
         try:
             question = self._questions.get(timeout=patience)
         except queue.Empty:
             if self._runtime.now() >= self._strangers_at:
                 self._look("looking for strangers in the group", self._name_strangers)
                 self._look("looking for deleted topics", self._check_deleted_topics)
+                self._look("looking for leaders", self._check_leaders)
                 self._look("looking at the ends of partitions", self._check_ends)
-                self._strangers_at = self._runtime.now() + _IDLE
+                self._strangers_at = self._runtime.now() + IDLE
             return True
-        self._strangers_at = self._runtime.now() + _IDLE
+        self._strangers_at = self._runtime.now() + IDLE
         return question is not None and self._resolve(question)
 
     def _look(self, what: str, look: Callable[[], None]) -> None:
@@ -164,6 +167,11 @@ class Resolver(Loop):
         waiting = me is not None and me.incarnation == self._plane.incarnation and not me.assignment_json
         return region.epoch if waiting and region.phase not in (Phase.IDLE, Phase.STOPPED) else 0
 
+    def _check_leaders(self) -> None:
+        """Notice that a partition has got the leader which its start waits for."""
+        if self._leaderless and (led := self._admin.known_watermarks(self._leaderless)[0]):
+            self._post(sg.Led(frozenset(led)))
+
     def _check_ends(self) -> None:
         """Write newly stalled partitions to the event log; for how long each is stalled goes with the metrics (SPEC X8)."""
         if self._ends.ask():
@@ -183,7 +191,7 @@ class Resolver(Loop):
             raise ServiceUnavailable(f"Kafka does not describe {names} yet.")
         ids = {tp: there[tp] for tp in question.held}
         known = self._known(ids, stamp.epoch)
-        proposals = self._proposals(there, known, first, question.held)
+        proposals = self._proposals(there, known, first)
         gaps = self._gaps(known)
         if gaps and self._topics() != topics:
             # The log of a topic that was recreated meanwhile would look like a log that was cut.
@@ -201,15 +209,15 @@ class Resolver(Loop):
                 accept_gaps=self._config.data_loss == "gap",
             )
         )
-        if resolved.missing:
-            raise ServiceUnavailable(
-                f"{plural(len(resolved.missing), 'partition was', 'partitions were')} found meanwhile."
-            )
+        if forgotten := resolved.missing - known.missing:
+            raise ServiceUnavailable(f"{plural(len(forgotten), 'partition was', 'partitions were')} forgotten.")
         if anew := self._made_anew(topics):
             return sg.Broken(anew)
-        offsets = {tp: resolved.offsets[tp] for tp in question.held}
-        topic_ids = {tp.topic: ids[tp] for tp in question.held}
-        return sg.Started(stamp, offsets, topic_ids, resolved.leader_epochs)
+        offsets = {tp: offset for tp, offset in resolved.offsets.items() if tp in question.held}
+        self._leaderless = question.held - offsets.keys()
+        return sg.Started(
+            stamp, offsets, {tp.topic: ids[tp] for tp in offsets}, resolved.leader_epochs, self._leaderless
+        )
 
     def _give_back(self, gone: str) -> None:
         """Force a rebalance: static members that return get their old partitions back, even of a topic that was deleted, or recreated with
@@ -265,9 +273,9 @@ class Resolver(Loop):
         return first
 
     def _proposals(
-        self, there: Mapping[TP, str], known: starts.Resolved, first: Mapping[TP, Initial], held: Collection[TP]
+        self, there: Mapping[TP, str], known: starts.Resolved, first: Mapping[TP, Initial]
     ) -> dict[TP, starts.Proposal]:
-        """Offsets of partitions that are new to the region, held or not; at birth in one transaction (SPEC S3).
+        """Offsets of partitions that are new to the region and have a leader, held or not; at birth in one transaction (SPEC S3).
 
         Static members that return get their old partitions back, so partitions that were added meanwhile would stay unheld. Once known,
         an unheld partition forces a rebalance (SPEC G8, docs/clients.md C-K31).
@@ -282,10 +290,7 @@ class Resolver(Loop):
         }
         if not wanted:
             return {}
-        optional = wanted.keys() - held if known.born else frozenset[TP]()  # a birth is of all in one (SPEC S3)
-        proposed = start_positions.propose(
-            self._config, self._admin, self._plane.uid, wanted, born=known.born, optional=optional
-        )
+        proposed = start_positions.propose(self._config, self._admin, self._plane.uid, wanted, born=known.born)
         return {tp: starts.Proposal(wanted[tp], offset, position) for tp, (offset, position) in proposed.items()}
 
     def _gaps(self, known: starts.Resolved) -> dict[TP, starts.Gap]:

@@ -61,7 +61,7 @@ class StallWatch:
         at = dict(reading)
         known, silent = self._admin.known_watermarks(at, "read_uncommitted")
         self.ends = {tp: end for tp, (_, end) in known.items()}
-        self.margin = min((at[tp] - start for tp, (start, _) in known.items() if start > 0), default=None)
+        self.margin = min((at[tp] - start for tp, (start, _) in known.items() if start > 0 <= at[tp]), default=None)
         stalled = {}
         for tp, offset in at.items():
             before, since = self._seen.get(tp, (-1, now))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from crkafka_core.config import RegionConfig
 from crkafka_core.kafka.admin import Committed
@@ -20,15 +20,16 @@ def propose(
     tps: Iterable[TP],
     *,
     born: bool,
-    optional: Collection[TP] = frozenset(),
 ) -> dict[TP, tuple[int, str]]:
     """Per partition (offset, name of the position). A partition found after the birth goes by `new_partitions`.
 
-    An optional one that does not tell its end now is left out.
+    One without a leader is left out, since nothing tells where it ends: it is found once it has one. At a birth that is only so where the
+    later start is the same, and another partition has a leader.
     """
     known, silent = admin.known_watermarks(tps)
-    for tp, error in silent.items():
-        if tp not in optional or not isinstance(error, KafkaUnavailable):
+    later = born or (bool(known) and config.start.position == config.start.new_partitions)
+    for error in silent.values():
+        if not (later and isinstance(error, KafkaUnavailable)):
             raise error
     tps = sorted(known)
     position = config.start.new_partitions if born else config.start.position

@@ -52,6 +52,8 @@ class State:
     generation: int = -1
     held: frozenset[TP] | None = None
     """None between a revocation and the next assignment."""
+    leaderless: frozenset[TP] = frozenset()
+    """Assigned partitions that are new to the region and have no leader: this member takes part without them until they have one."""
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     resolving: Stamp | None = None
     """The stamp under which starts are being resolved."""
@@ -238,16 +240,19 @@ class _Member:
             case sg.WronglyShared(why):
                 if self.s.held is not None and self.s.step is Step.NONE:
                     self.do(sg.ForceRebalance(why))
+            case sg.Led(partitions):
+                self.led(partitions)
             case sg.Stop():
                 self.set(stopping=True)
 
     def hear_of_starts(self, event: sg.Started | sg.NotStarted | sg.Sought | sg.NotSought) -> None:
         """Where the partitions start is known, or the client is there; an answer to an old stamp says nothing (SPEC S1)."""
         match event:
-            case sg.Started(stamp, offsets, topic_ids, leader_epochs):
-                if stamp == self.s.stamp == self.s.resolving and self.s.held == frozenset(offsets):
+            case sg.Started(stamp, offsets, topic_ids, leader_epochs, leaderless):
+                held = frozenset(offsets)
+                if stamp == self.s.stamp == self.s.resolving and self.assignment() == held | leaderless:
                     self.do(sg.Seek(stamp, offsets, leader_epochs))
-                    self.set(seeking=stamp, resolving=None, topic_ids=topic_ids)
+                    self.set(held=held, leaderless=leaderless, seeking=stamp, resolving=None, topic_ids=topic_ids)
                     if self.s.rewound:
                         self.set(rewound=False)
                         self.do(sg.CommitStarts(offsets, self.s.base))
@@ -263,6 +268,10 @@ class _Member:
             case sg.NotSought(stamp):
                 if self.is_sought(stamp):
                     self.set(disturbed=True)
+
+    def assignment(self) -> frozenset[TP] | None:
+        """All that Kafka assigned."""
+        return None if self.s.held is None else self.s.held | self.s.leaderless
 
     def is_sought(self, stamp: Stamp) -> bool:
         """By the serial: a merge may have changed the base since the client was told to go there (SPEC D5)."""
@@ -334,6 +343,13 @@ class _Member:
             self.revoked("assigned anew without a revocation")  # `lost` can fail to come (docs/clients.md C-K8)
         self.moved(held, generation=generation, disturbed=False)
 
+    def led(self, partitions: frozenset[TP]) -> None:
+        """Take part with all that is assigned, as after a rebalance; asked again after an open cut."""
+        held = self.assignment()
+        if held is not None and partitions & self.s.leaderless and self.s.step is Step.NONE:
+            self.revoked("a partition that had no leader has one")
+            self.moved(held, disturbed=False)
+
     def revoked(self, why: str, thrown_out: bool = False) -> None:
         """Ignored if nothing was fetched since subscribing or the last reset; the report is withdrawn all the same (SPEC R2, R3)."""
         before = self.s.client
@@ -351,7 +367,7 @@ class _Member:
         """It holds something else: what is queued is void, and so is its part of a cut for which no withdrawal waits (SPEC R3)."""
         if self.s.step is not Step.NONE:
             self.set(committed=True, step=self.s.step if self.s.withdrawal else Step.CONTRIBUTED)
-        self.set(held=held, serial=self.s.serial + 1, **_NOWHERE, **changes)
+        self.set(held=held, leaderless=frozenset(), serial=self.s.serial + 1, **_NOWHERE, **changes)
         self.do(sg.Clear(self.s.stamp, drop=False))
 
     def committed(self, event: sg.Committed) -> None:
@@ -519,9 +535,10 @@ class _Member:
             and d.phase not in (Phase.IDLE, Phase.STOPPED)
             and not s.leaves
         ):
-            assert s.held is not None
+            held = self.assignment()
+            assert held is not None
             self.set(resolving=s.stamp)
-            self.do(sg.Resolve(s.stamp, s.held))
+            self.do(sg.Resolve(s.stamp, held))
 
     def report(self) -> None:
         s = self.s

@@ -97,6 +97,15 @@ class Started(Stamped, Event):
     topic_ids: Mapping[str, str]
     leader_epochs: Mapping[TP, int] = field(default_factory=dict)
     """Of the record before each offset, where it is known (SPEC S4)."""
+    leaderless: frozenset[TP] = frozenset()
+    """Held partitions that are new to the region and have no leader, so that nothing tells where they start."""
+
+
+@dataclass(frozen=True)
+class Led(Event):
+    """Partitions that had no leader have one."""
+
+    partitions: frozenset[TP]
 
 
 class Sought(Stamped, Event):

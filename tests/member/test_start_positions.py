@@ -41,22 +41,21 @@ def _propose(
     adopt: str,
     *committed: Committed | None,
     leaderless: TP | None = None,
-    optional: frozenset[TP] = frozenset(),
+    born: bool = False,
     **keys: Any,
 ) -> dict[TP, tuple[int, str]]:
-    start: dict[str, Any] = {"position": "default", "auto_offset_reset": "latest"} | ({"adopt": adopt} if adopt else {})
+    default = {"position": "default", "auto_offset_reset": "latest"} | ({"adopt": adopt} if adopt else {})
     config = RegionConfig.of(
         region="r",
         control_plane="sqlite:///x.db",
         storage="/tmp",
         kafka={"bootstrap.servers": "x:1", "group.id": "g"},
         topics=["t"],
-        start=start,
-        **keys,
+        **{"start": default, **keys},
     )
     kafka = Kafka(*committed)
     kafka.leaderless = leaderless
-    return propose(config, cast(KafkaAdmin, kafka), "new", TPS, born=False, optional=optional)
+    return propose(config, cast(KafkaAdmin, kafka), "new", TPS, born=born)
 
 
 def _commit(offset: int, uid: str, merged: int, tables: int | None = None) -> Committed:
@@ -68,11 +67,15 @@ def test_s2_default_believes_others_and_its_own_up_to_what_was_merged() -> None:
     assert found == {TPS[0]: (60, "committed"), TPS[1]: (40, "adopted"), TPS[2]: (100, "latest")}
 
 
-def test_94_a_new_partition_without_a_leader_holds_up_no_other_unless_it_is_held() -> None:
-    found = _propose("", Committed(60, ""), None, None, leaderless=TPS[1], optional=frozenset(TPS[1:]))
-    assert found == {TPS[0]: (60, "committed"), TPS[2]: (100, "latest")}
+@pytest.mark.parametrize(("born", "start"), [(True, "end"), (False, "beginning")])
+def test_94_a_new_partition_without_a_leader_holds_up_no_other(born: bool, start: str) -> None:
+    found = _propose("", None, None, None, leaderless=TPS[1], born=born, start={"position": start})
+    assert found == {TPS[0]: (0, "beginning"), TPS[2]: (0, "beginning")}
+
+
+def test_94_a_birth_waits_for_a_leader_where_the_partition_would_start_elsewhere_later() -> None:
     with pytest.raises(KafkaUnavailable, match=r"t\[1\] has no leader"):
-        _propose("", Committed(60, ""), None, None, leaderless=TPS[1], optional=frozenset(TPS[2:]))
+        _propose("", Committed(60, ""), None, None, leaderless=TPS[1])
 
 
 def test_s2_a_foreign_regions_commit_is_refused_with_its_uid() -> None:

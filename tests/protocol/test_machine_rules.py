@@ -74,6 +74,27 @@ def test_r2_an_idle_member_that_is_assigned_nothing_again_asks_for_no_reset() ->
     assert not any(isinstance(e, sg.Withdraw) for e in m.hear(sg.Assigned(frozenset(), 2)))
 
 
+def test_94_a_partition_without_a_leader_or_a_start_is_left_out_until_it_has_one() -> None:
+    """The member reads, reports and contributes what else it holds; then it takes part with all, by a reset (SPEC R2, R4)."""
+    m = Machine()
+    m.hear(sg.Lease(True), sg.Observed(RUNNING), sg.Assigned(frozenset({P0, P1}), 1))
+    effects = m.hear(sg.Started(m.state.stamp, {P0: 0}, {"t": "id"}, leaderless=frozenset({P1})), sg.Fetched())
+    assert [e.held for e in effects if isinstance(e, sg.Report)] == [{P0}] and m.state.gate is Gate.OPEN
+    assert m.hear(sg.Led(frozenset({P0}))) == [], "not what it waits for"
+    effects = m.hear(sg.Led(frozenset({P1})))
+    assert any(isinstance(e, sg.Withdraw) and e.wants_reset for e in effects) and m.state.gate is Gate.CLOSING
+    again = m.hear(sg.GateClosed(), sg.Observed(replace(RUNNING, version=2, epoch=2, phase=Phase.RESETTING)))
+    assert any(isinstance(e, sg.Resolve) and e.held == {P0, P1} for e in again)
+
+
+def test_94_every_reset_asks_again_where_a_partition_without_a_leader_starts() -> None:
+    m = Machine()
+    m.hear(sg.Lease(True), sg.Observed(RUNNING), sg.Assigned(frozenset({P0, P1}), 1))
+    m.hear(sg.Started(m.state.stamp, {P0: 0}, {"t": "id"}, leaderless=frozenset({P1})), sg.Fetched())
+    m.hear(sg.Observed(replace(RUNNING, version=2, epoch=2, phase=Phase.RESETTING)))
+    assert any(isinstance(e, sg.Resolve) and e.held == {P0, P1} for e in m.hear(sg.GateClosed()))
+
+
 def test_x2_a_reset_waits_for_the_holder_of_the_permit() -> None:
     m = Machine().flowing()
     effects = m.hear(sg.Observed(replace(RUNNING, version=2, epoch=2, phase=Phase.RESETTING)))

@@ -9,10 +9,11 @@ from unittest.mock import patch
 from crkafka_core.kafka.errors import Fenced, GroupRebalanced, KafkaFailed, KafkaUnavailable, NotAllowed
 from crkafka_core.member.main import NO_RESTART
 from crkafka_core.member.observer import Observer
+from crkafka_core.member.resolver import IDLE as LOOK
 from crkafka_core.member.watchdog import HARD_EXIT
 from crkafka_core.model.errors import LeaseHeld
 from crkafka_core.model.offsets import TP
-from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Lease, ResetCause, TableCommit
+from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Initial, Lease, ResetCause, TableCommit
 from crkafka_core.plane import tables
 from crkafka_core.plane.alarms import STRANGERS
 from crkafka_core.plane.leases import DRIVER
@@ -276,6 +277,40 @@ def a_partition_that_nobody_holds_makes_the_group_rebalance(seed: int) -> None:
     at = seen.reset_for(ResetCause.REBALANCE, "", AT)
     seen.expect(struck.at < at + SOON, "an assignment that lacks a partition")
     seen.resumed(at, 2 * (LIMITS.unheld_timeout + SOON))
+
+
+def _without_a_leader(begins: float, arrives: Callable[[World], None]) -> Promise:
+    """A partition that is new to the region has no leader for a while (SPEC S3, R4, fault 94)."""
+    away = 9.0
+
+    def holds_up_no_other(seed: int) -> None:
+        def strike(world: World) -> None:
+            arrives(world)
+            world.broker.leaderless[TP("t0", world.broker.partitions["t0"] - 1)] = world.now + away
+
+        seen = watch(seed, (begins, strike), period=1.0)
+        during = [at for at in seen.history.merges if begins + SOON < at < begins + away]
+        seen.expect(len(during) >= 2, "cuts while it has no leader")
+        led = [at for at, r in seen.resets() if r.cause is ResetCause.REBALANCE and at >= begins + away]
+        seen.expect(len(led) == 1 and led[0] < begins + away + 2 * LOOK + SOON, "one reset soon after it has one")
+        there = set(range(seen.world.broker.partitions["t0"]))
+        seen.expect({i.partition for i in seen.rows(Initial)} == there, "a start of each")
+
+    return holds_up_no_other
+
+
+@promise
+def a_new_partition_without_a_leader_holds_up_no_other(seed: int) -> None:
+    def arrives(world: World) -> None:
+        world.broker.add_partition("t0")
+        world.broker.rebalance()
+
+    _without_a_leader(AT, arrives)(seed)
+
+
+@promise
+def a_birth_goes_without_a_partition_that_has_no_leader(seed: int) -> None:
+    _without_a_leader(0.0, lambda world: None)(seed)
 
 
 @promise
