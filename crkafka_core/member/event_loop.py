@@ -94,8 +94,8 @@ class EventLoop:
         self.high: dict[TP, int] = {}
         """High watermarks of held partitions, for the lag; replaced as a whole."""
         self._high_at = 0.0
-        self._landed: dict[TP, int] = {}
-        """What declared tables have acknowledged, where they were behind at the last cut (SPEC S2)."""
+        self._landed: dict[TP, int] | None = None
+        """What declared tables have acknowledged, where they were behind at the last cut; None: there are none (SPEC S2)."""
         self.rebalances = 0
         self.troubles = KafkaTroubles(runtime)
         self.dropped = 0
@@ -345,7 +345,8 @@ class EventLoop:
         return None
 
     def _save(self, cut: int, number: int) -> None:
-        self._landed = dict(self.state.cut.landed) if self.state.cut is not None else {}
+        landed = self.state.cut.landed if self.state.cut is not None else None
+        self._landed = None if landed is None else dict(landed)
         self._submitter.save(cut, number)
 
     def _sought(self, stamp: sg.Stamp, offsets: Mapping[TP, int], leader_epochs: Mapping[TP, int]) -> sg.Event | None:
@@ -365,7 +366,8 @@ class EventLoop:
         assert taken is not None and taken.cut == cut
         offsets = {tp: to for tp, (_, to, _) in taken.offsets.items()}
         metadata = {
-            tp: self._commit_metadata(cut, tp, to if merged else since) for tp, (since, to, _) in taken.offsets.items()
+            tp: self._commit_metadata(cut, tp, to if merged else since, since)
+            for tp, (since, to, _) in taken.offsets.items()
         }
         try:
             with self._busy():
@@ -399,12 +401,14 @@ class EventLoop:
         finally:
             self.busy_until = 0.0
 
-    def _commit_metadata(self, checkpoint: int, tp: TP, merged: int) -> str:
-        return CommitMetadata(self._uid, checkpoint, merged, self._landed.get(tp)).text()
+    def _commit_metadata(self, checkpoint: int, tp: TP, merged: int, before: int) -> str:
+        """`before`: where the head left off when it was asked what the tables have; what was merged since is in none of them yet."""
+        in_tables = None if self._landed is None else self._landed.get(tp, before)
+        return CommitMetadata(self._uid, checkpoint, merged, None if in_tables == merged else in_tables).text()
 
     def _commit_starts(self, offsets: Mapping[TP, int], checkpoint: int) -> None:
         """A commit after a rewind. Its failure is a warning: SQL has the truth (SPEC D2)."""
-        metadata = {tp: self._commit_metadata(checkpoint, tp, offset) for tp, offset in offsets.items()}
+        metadata = {tp: self._commit_metadata(checkpoint, tp, offset, offset) for tp, offset in offsets.items()}
         try:
             with self._busy():
                 self._consumer.commit(offsets, metadata)

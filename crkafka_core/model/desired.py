@@ -19,8 +19,8 @@ class OpenCut:
     """Names of all expected members."""
     mine: frozenset[TP] | None
     """Partitions that the cut expects of this incarnation; None if it expects none."""
-    landed: tuple[tuple[TP, int], ...] = ()
-    """Offsets below which all declared tables have acknowledged, where they are behind the parent (SPEC S2)."""
+    landed: tuple[tuple[TP, int], ...] | None = None
+    """Offsets below which all declared tables have acknowledged, where they are behind the parent; None: no table is declared (SPEC S2)."""
 
 
 @dataclass(frozen=True)

@@ -23,17 +23,17 @@ def common(reader: Reader, region: Region, acknowledged: int) -> int:
     return shared[-1] if shared else 0
 
 
-def landed(reader: Reader, region: Region, tps: AbstractSet[TP]) -> dict[TP, int]:
-    """Where all declared tables have acknowledged everything below, of these partitions; nothing when they are at the head.
+def landed(reader: Reader, region: Region, tps: AbstractSet[TP]) -> dict[TP, int] | None:
+    """Where all declared tables have acknowledged everything below, of these partitions; nothing when they are at the head, None without
+    tables.
 
     Read in each cut while a table is behind, so it follows the line only from there. A table that owes a fence may hold what is
     not on the line, even beyond the head: a commit that SQL heard of after the rewind.
     """
     declared = reader.select(Table)
-    behind = min(
-        (common(reader, region, t.acknowledged) if t.owes_fence else t.acknowledged for t in declared),
-        default=region.head,
-    )
+    if not declared:
+        return None
+    behind = min(common(reader, region, t.acknowledged) if t.owes_fence else t.acknowledged for t in declared)
     if behind == region.head or not tps:
         return {}
     oldest = reader.line(region.head, after=behind)[0]

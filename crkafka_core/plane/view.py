@@ -55,9 +55,10 @@ def _cut(reader: Reader, region: Region, name: str, incarnation: str) -> OpenCut
     if row is None:
         return None
     mine = _fills(reader, row.id, name, incarnation)
-    landed = tuple(sorted(contents.landed(reader, region, mine or frozenset()).items()))
+    landed = contents.landed(reader, region, mine or frozenset())
     members = reader.column(Filler, "member", ("checkpoint", "=", row.id))
-    return OpenCut(row.id, row.parent, row.generation, tuple(sorted(members)), mine, landed)
+    in_tables = None if landed is None else tuple(sorted(landed.items()))
+    return OpenCut(row.id, row.parent, row.generation, tuple(sorted(members)), mine, in_tables)
 
 
 def _fills(reader: Reader, number: int, name: str, incarnation: str) -> frozenset[TP] | None:

@@ -12,11 +12,12 @@ from crkafka_core.kafka.errors import KafkaFailed
 from crkafka_core.kafka.events import Kind, Polled, Rebalance
 from crkafka_core.member.event_loop import EventLoop
 from crkafka_core.member.message_queue import MessageQueue
-from crkafka_core.member.submitter import Submitter
+from crkafka_core.member.submitter import Submitter, Taken
 from crkafka_core.model.desired import Desired
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.protocol import signals as sg
+from crkafka_core.protocol.commit_metadata import CommitMetadata
 from crkafka_core.segments.batch import Batch, Unreadable
 from tests.rigs.landing import records
 
@@ -135,6 +136,35 @@ def test_72_a_seek_that_fails_for_one_partition_of_several_loses_nothing() -> No
     assert client.refusals == 3, "it was asked to seek, and refused"
     assert member.segments.offsets == {tp: list(range(ROWS)) for tp in TPS}
     assert not [e for e in member.asked.effects if isinstance(e, sg.AskReset)]
+
+
+@pytest.mark.parametrize(
+    ("merged", "landed", "safe"),
+    [
+        (False, None, 5),
+        (False, {}, 5),
+        (False, {TPS[0]: 3}, 3),
+        (True, None, 10),
+        (True, {}, 5),
+        (True, {TPS[0]: 3}, 3),
+    ],
+)
+def test_s2_a_commit_says_up_to_where_another_region_finds_rows_in_tables(
+    merged: bool, landed: dict[TP, int] | None, safe: int
+) -> None:
+    """After a merge (`commit: consistent`) it named rows of the merged checkpoint itself, which no table has yet."""
+    said: dict[TP, str] = {}
+
+    class Client(LossyClient):
+        def commit(self, offsets: object, metadata: dict[TP, str], leader_epochs: object) -> None:
+            said.update(metadata)
+
+    member = Member(Client())
+    member.submitter.taken = Taken(1, 1, {TPS[0]: (5, 10, 5)}, {}, 0.0)
+    member.loop._landed = landed
+    member.loop._commit_cut(1, merged=merged)
+    parsed = CommitMetadata.parse(said[TPS[0]])
+    assert parsed is not None and (parsed.merged, parsed.safe) == (10 if merged else 5, safe)
 
 
 def test_m3_what_does_not_continue_from_where_its_partition_stands_is_never_submitted() -> None:
