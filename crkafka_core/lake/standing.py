@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from crkafka_core.lake.port import CHECKPOINT, DataFile, Snapshot, Stamp, TableL
 from crkafka_core.lake.staying import Staying
 from crkafka_core.model.errors import CrkafkaError, LeaseLost, Refused, WentBack
 from crkafka_core.model.rows import Region, Table, TableCommit
-from crkafka_core.plane import checkpoints, numbers, permits, restored, tables
+from crkafka_core.plane import checkpoints, contents, numbers, permits, restored, tables
 from crkafka_core.plane.permits import Permit
 from crkafka_core.segments.batch import SCHEMA
 from crkafka_core.segments.storage import Storage
@@ -115,25 +116,45 @@ def acknowledge(region: Handle, name: str, log: TableLog) -> None:
     if snapshot is None:
         return
 
-    def ask(reader: Reader, row: Region) -> tuple[Stamp | None, dict[int, int]]:
+    def ask(reader: Reader, row: Region) -> tuple[Stamp | None, dict[int, int], dict[int, int]]:
         stamp, now = snapshot.stamp(row.uid, name), tables.of(reader, name)
         if stamp is None or standing(reader, now, stamp) is not Standing.UNACKNOWLEDGED:
-            return None, {}
+            return None, {}, {}
         brought = [i for i in reader.line(stamp.checkpoint) if i > now.acknowledged] if stamp.checkpoint else []
         erased = checkpoints.within(reader, brought, ("erased_json", "!=", "{}"))
         # How many of the erased records a table of a shape would have had, nothing tells: none of that is acknowledged.
-        return stamp, {c.id: -1 if now.shape else c.rows_for_tables for c in erased}
+        gone = {c.id: -1 if now.shape else c.rows_for_tables for c in erased}
+        return stamp, gone, _not_decoded(region, reader, row, now, stamp.permit)
 
-    stamp, erased = region.plane.read(ask)
+    stamp, erased, bad = region.plane.read(ask)
     if stamp is None:
         return
     found = count(log.storage, snapshot.files((min(erased), max(erased)))).rows if erased else Counter[int]()
     wrong = [i for i, rows in erased.items() if found[i] != rows]
     region.plane.do(
         lambda tx: permits.acknowledge(
-            tx, name, stamp.permit, holds=stamp.checkpoint, version=str(stamp.version), without=min(wrong, default=0)
+            tx,
+            name,
+            stamp.permit,
+            holds=stamp.checkpoint,
+            version=str(stamp.version),
+            without=min(wrong, default=0),
+            bad=bad,
         )
     )
+
+
+def _not_decoded(region: Handle, reader: Reader, row: Region, table: Table, number: int) -> dict[int, int]:
+    """Checkpoint → records that are not among the rows which a commit to a typed table was permitted with, since they are bad."""
+    declared, commit = region.config.table(table.name), reader.get(TableCommit, table.name, number)
+    if declared is None or declared.typed is None or commit is None or not commit.counts_json:
+        return {}
+    rows = {int(i): count for i, count in json.loads(commit.counts_json).items()}
+    if declared.topics is None:
+        merged = {c.id: c.rows_for_tables for c in checkpoints.within(reader, rows)}
+    else:
+        merged = contents.of_topics(reader, row, rows, declared.topics)
+    return {i: max(0, merged.get(i, 0) - count) for i, count in rows.items()}
 
 
 @dataclass

@@ -240,8 +240,7 @@ def finish_commit(
     evidence = {"table": table.name, "number": commit.number, "version": version, "rows": rows}
     text = f"{table.name}: {plural(rows, 'row')} of {plural(len(ids), 'checkpoint')}"
     events.log(tx, "table " + commit.kind, text, checkpoint=max(ids), data=evidence)
-    if of := {checkpoint: count for checkpoint, count in sorted((bad or {}).items()) if count}:
-        _tell_bad_records(tx, commit, ids, of)
+    _tell_bad_records(tx, commit, bad)
     leases.release(tx, permit.lease)
     return done
 
@@ -270,8 +269,11 @@ def _refuse_overtaken(
         )
 
 
-def _tell_bad_records(tx: Tx, commit: TableCommit, ids: Collection[int], of: Mapping[int, int]) -> None:
-    total = sum(of.values())
+def _tell_bad_records(tx: Tx, commit: TableCommit, bad: Mapping[int, int] | None) -> None:
+    of = {checkpoint: count for checkpoint, count in sorted((bad or {}).items()) if count}
+    if not of:
+        return
+    ids, total = json.loads(commit.checkpoints_json), sum(of.values())
     evidence = {"table": commit.table, "bad": total, "new": commit.kind == ADVANCE, "of": of}
     several = f" of {len(ids)} checkpoints" if len(ids) > 1 else ""
     text = f"{commit.table}: {plural(total, 'record')}{several} could not be decoded"
@@ -313,11 +315,21 @@ def fenced_to(reader: Reader, region: Region, permit: Permit) -> int:
     return contents.common(reader, replace(region, head=permit.commit.upto), permit.table.acknowledged)
 
 
-def acknowledge(tx: Tx, name: str, number: int, *, holds: int, version: str, without: int = 0) -> bool:
+def acknowledge(
+    tx: Tx,
+    name: str,
+    number: int,
+    *,
+    holds: int,
+    version: str,
+    without: int = 0,
+    bad: Mapping[int, int] | None = None,
+) -> bool:
     """Acknowledge a commit that the table shows and SQL did not hear of; False: it is not the table's last one any more.
 
     Its writer died before it could say so, or the table was declared again where it lies. `without`: the first checkpoint of which it
-    brought rows that have been erased since; it is acknowledged to the one before, and a fence takes out the rest.
+    brought rows that have been erased since; it is acknowledged to the one before, and a fence takes out the rest. `bad`: as in
+    `finish_commit`.
     """
     region = tx.region()
     table = tables.of(tx, name)
@@ -339,6 +351,7 @@ def acknowledge(tx: Tx, name: str, number: int, *, holds: int, version: str, wit
     evidence = {"table": name, "number": number, "version": version}
     text = f"{name}: commit {number} was in the table, and not acknowledged yet"
     events.log(tx, "table " + commit.kind, text, checkpoint=holds, data=evidence)
+    _tell_bad_records(tx, commit, bad)
     if without or contents.common(tx, region, acknowledged) != acknowledged:
         owe_fence(tx, name)
     return True

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
-from crkafka_core.lake import compact, erase, made, road, standing
+from crkafka_core.lake import compact, erase, made, road, standing, writing
 from crkafka_core.lake.files import written
 from crkafka_core.lake.iceberg import expiry
 from crkafka_core.lake.port import CHECKPOINT, DataFile, NewFile, Stamp, TableUnavailable, Unknown
 from crkafka_core.model.errors import CrkafkaError, DataLoss, Refused, Stale, WentBack
 from crkafka_core.model.offsets import TP
-from crkafka_core.plane import erasure
+from crkafka_core.plane import erasure, events, permits
 from crkafka_core.plane import tables as plane
 from crkafka_core.plane.reading import ReadPlan
 from crkafka_core.segments.storage import Storage
@@ -148,6 +150,26 @@ def test_a_storage_that_refuses_each_commit_is_named_and_no_other_program(
         with pytest.raises(TableUnavailable, match="the bucket is read-only"):
             rig.advance()
     assert rig.advance() is not None and rig.rows() == rig.truth()
+
+
+def test_bad_records_count_also_where_the_next_writer_acknowledges_their_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig, finish = Typed(tmp_path), permits.finish_commit
+    rig.land(10)
+    with monkeypatch.context() as patch, pytest.raises(Crash):
+        patch.setattr(writing, "give_up", lambda *_: None)
+        patch.setattr(
+            permits,
+            "finish_commit",
+            lambda tx, permit, **how: dies() if permit.table.name == "bronze" else finish(tx, permit, **how),
+        )
+        rig.advance()
+    rig.writer_dies()
+    rig.land(10)
+    rig.advance()
+    assert rig.rows() == rig.truth()
+    assert rig.region.plane.read(lambda reader, _: events.bad_records(reader)) == {"bronze": 4}
 
 
 def test_a_table_that_is_refused_gets_no_files_at_each_try(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
