@@ -252,7 +252,10 @@ def check_place(table: Table, snapshot: Snapshot | None) -> None:
 
 
 def check_columns(region: Handle, table: Table, snapshot: Snapshot) -> None:
-    """Refuse what is no table of these rows any more."""
+    """Refuse what is no table of these rows any more.
+
+    One that another program made, without rows, gets the columns that it lacks with its first rows.
+    """
     there, declared = list(snapshot.parts), list(parts_of(region.config, table))
     if there != declared:
         words = [", ".join(map(str, parts)) for parts in (there, declared)]
@@ -261,6 +264,13 @@ def check_columns(region: Handle, table: Table, snapshot: Snapshot) -> None:
             f"Table {table.name} at {table.path} is partitioned by {words[0] or 'nothing'}: {by}.",
             hint=f"Declare {table.name} with another path; what is there stays as it is.",
         )
+    if snapshot.owner() is None and not any(True for _ in snapshot.files()):
+        if required := [field.name for field in snapshot.schema if not field.nullable]:
+            raise Refused(
+                f"Table {table.name} at {table.path} was made with required columns, and a record may lack {', '.join(required)}.",
+                hint=f"Let these columns be null, or declare {table.name} with another path.",
+            )
+        return
     needed = (CHECKPOINT,) if table.shape else (*SCHEMA.names, CHECKPOINT)
     if missing := [name for name in needed if name not in snapshot.schema.names]:
         raise Refused(

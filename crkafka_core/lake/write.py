@@ -105,9 +105,8 @@ class Write:
             # A fence brings no files, and the columns by which the table is partitioned.
             late = self.log.placed_late and commit.kind != tables.FENCE
             made = NOTHING if late else self._made
-            first = NUMBER if self._permit.table.shape else RAW
             parts = parts_of(self._region.config, self._permit.table)
-            self.log.create(made.columns or first, parts, replace(self._stamp(0), permit=0), {})
+            self.log.create(made.columns or self._least, parts, replace(self._stamp(0), permit=0), {})
             return None
         if shown is not None and (shown.permit, shown.token) == (commit.number, mark_of(commit.token)):
             return shown.version  # the answer to an earlier attempt was lost
@@ -131,11 +130,17 @@ class Write:
             keep=partial(standing.in_reach, self._region, self._permit.table),
         ).version
 
+    @property
+    def _least(self) -> pa.Schema:
+        """Columns that the table has, whatever its rows."""
+        return NUMBER if self._permit.table.shape else RAW
+
     def _evolved(self, snapshot: Snapshot) -> pa.Schema | None:
-        """The table's columns from this commit on, if it brings others."""
-        if self._made.columns is None:
+        """The table's columns from this commit on, if it brings others, or another program made the table."""
+        wanted = self._made.columns or self._least
+        if self._made.columns is None and set(wanted.names) <= set(snapshot.schema.names):
             return None
-        columns = followed(self._permit.table.name, snapshot.schema, self._made.columns, widens=self.log.widens)
+        columns = followed(self._permit.table.name, snapshot.schema, wanted, widens=self.log.widens)
         return None if columns.equals(snapshot.schema) else columns
 
     def _stamp(self, holds: int) -> Stamp:

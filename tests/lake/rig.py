@@ -176,6 +176,10 @@ class Rig:
     def insert(self, rows: pa.Table) -> None:
         write_deltalake(str(self.path), rows, mode="append", schema_mode="merge")
 
+    def make_empty(self, columns: pa.Schema) -> None:
+        """A user makes the table before the region has written it."""
+        write_deltalake(str(self.path), columns.empty_table())
+
     def optimize(self) -> None:
         Reader(str(self.path)).optimize.compact()
 
@@ -228,6 +232,10 @@ class ByPort(Rig):
 
     def optimize(self) -> None:
         self._write(self._read(), removing=True, changes_rows=False)
+
+    def make_empty(self, columns: pa.Schema) -> None:
+        with self.as_others():
+            self._log().create(columns, (), STRANGER, {})
 
     def least_offset_of(self, path: str) -> int:
         snapshot = self._log().look()

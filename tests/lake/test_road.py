@@ -331,6 +331,36 @@ def test_rows_of_quiet_partitions_stay_whatever_the_history_has_forgotten(raw: R
     assert raw.look().clean
 
 
+@pytest.mark.parametrize("kind", [Rig, Typed, Iceberg, TypedIceberg, TypedInCatalog])
+def test_a_table_that_a_user_made_without_rows_is_taken(kind: type[Rig], tmp_path: Path) -> None:
+    """It was refused for ever, since it lacks the columns that crkafka adds (SPEC K6)."""
+    rig = kind(tmp_path)
+    text = pa.string() if isinstance(rig, Typed) else pa.binary()
+    rig.make_empty(pa.schema([("who" if isinstance(rig, Typed) else "value", text), ("note", pa.string())]))
+    filled(rig)
+    assert rig.rows() == rig.truth() and rig.look().clean
+    rig.rewind(1)
+    rig.fence()
+    assert rig.rows() == rig.truth()
+
+
+def test_a_table_that_a_user_made_with_other_columns_or_rows_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    def refused(name: str, columns: pa.Schema, rows: Sequence[object] = ()) -> str:
+        rig = Typed(tmp_path / name)
+        rig.make_empty(columns)
+        if rows:
+            write_deltalake(str(rig.path), pa.table([rows], schema=columns), mode="append")
+        rig.land()
+        with pytest.raises(CrkafkaError) as error:
+            rig.advance()
+        return error.value.message
+
+    number, required = pa.schema([("who", pa.int64())]), pa.schema([pa.field("who", pa.string(), nullable=False)])
+    assert "column who is int64 and would become string" in refused("type", number)
+    assert "required columns, and a record may lack who" in refused("required", required)
+    assert "lacks crkafka_checkpoint" in refused("rows", pa.schema([("who", pa.string())]), ["w1"])
+
+
 def test_a_table_is_declared_again_where_it_lies(rig: Rig) -> None:
     filled(rig, 2)
     rig.region.plane.do(lambda tx: plane.undeclare(tx, "bronze"))
