@@ -68,7 +68,7 @@ def avro(registry: Registry, schema: Schema) -> tuple[Avro, dict[str, Any]]:
         raise _unfit(NoColumns(columns.TOO_DEEP)) from None
     if not isinstance(struct, dict) or struct["type"] != "struct":
         raise _unfit(NoColumns("it is not a record"))
-    decoder = Avro(registry=registry.url, reader=json.dumps(whole), user=registry.user, headers=registry.headers)
+    decoder = Avro(None, registry.url, json.dumps(whole), registry.user, registry.headers, registry.patience)
     return decoder, _checked(struct)
 
 
@@ -143,7 +143,14 @@ def protobuf(registry: Registry, schema: Schema) -> tuple[Protobuf, dict[str, An
         raise _unfit(NoColumns(columns.TOO_DEEP)) from None
     whole = descriptor_pb2.FileDescriptorSet(file=list(files.values())).SerializeToString()
     decoder = Protobuf(
-        whole, name, wire_format=True, times=True, registry=registry.url, user=registry.user, headers=registry.headers
+        whole,
+        name,
+        wire_format=True,
+        times=True,
+        registry=registry.url,
+        user=registry.user,
+        headers=registry.headers,
+        patience=registry.patience,
     )
     return decoder, _checked(struct)
 

@@ -12,6 +12,7 @@ import pickle
 import subprocess
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
@@ -55,7 +56,7 @@ class Pool:
     """Its processes start when they are needed. Safe to use from several threads."""
 
     def __init__(self, workers: int = WORKERS) -> None:
-        self._free = threading.Semaphore(workers)
+        self._free = InTurn(workers)
         self._workers = workers
         self._lock = threading.Lock()
         self._idle: list[_Worker] = []
@@ -128,7 +129,7 @@ class Pool:
         """A task, carried out by as many processes as it takes."""
         deaths, done = 0, 0
         while True:
-            batch = -1
+            batch: tuple[int, int] | None = None
             with self._free:
                 worker = self._take()
                 try:
@@ -137,16 +138,16 @@ class Pool:
                             progress(max(0, sum(told.records.values()) - done))
                             self._give_back(worker)
                             return told
-                        batch, records = told
-                        progress(max(0, records - done))
-                        done = max(done, records)
+                        batch = told
+                        progress(max(0, told[0] - done))
+                        done = max(done, told[0])
                 except _Died as died:
                     self._drop(worker)
                     end = died.how
                 except BaseException:
                     self._give_back(worker)
                     raise
-            if batch >= 0 and (found := self._deadly(task, batch)):
+            if batch is not None and (found := self._deadly(task, *batch)):
                 task = replace(task, deadly={**task.deadly, **found})
                 continue
             deaths += 1
@@ -156,17 +157,17 @@ class Pool:
                     hint="It is tried again. Is memory short? The kernel's log names processes that it has ended.",
                 )
 
-    def _deadly(self, task: Task, batch: int) -> dict[Record, str]:
-        """Records of the batch that end a process, with how it ended; each twice, since once may be by chance, as where memory is short."""
+    def _deadly(self, task: Task, first: int, stop: int) -> dict[Record, str]:
+        """Records of a batch that end a process, with how it ended; each twice, since once may be by chance, as where memory is short."""
         found: dict[Record, str] = {}
         suspect: Record | None = None
-        row = 0
+        row = first
         while True:
             record: Record | None = None
             with self._free:
                 worker = self._take()
                 try:
-                    for told in worker.ask(Search(task, batch, row)):
+                    for told in worker.ask(Search(task, row, stop)):
                         if told is None:
                             break
                         row, record = told
@@ -213,6 +214,31 @@ class Pool:
         with self._lock:
             self._all.discard(worker)
         worker.end()
+
+
+class InTurn:
+    """So many may be inside at once; who has waited longest is next, so that a call with many tasks does not keep out another."""
+
+    def __init__(self, places: int) -> None:
+        self._places = places
+        self._lock = threading.Lock()
+        self._waiting: deque[threading.Event] = deque()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._places:
+                self._places -= 1
+                return
+            called = threading.Event()
+            self._waiting.append(called)
+        called.wait()
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            if self._waiting:
+                self._waiting.popleft().set()
+            else:
+                self._places += 1
 
 
 class _Died(Exception):

@@ -41,20 +41,6 @@ def numbered(schema: pa.Schema) -> pa.Schema:
 
 
 @dataclass(frozen=True)
-class Identity:
-    """Records as they are."""
-
-    def schemas(self) -> Mapping[str, pa.Schema]:
-        return {GOOD: SCHEMA}
-
-    def open(self) -> Run:
-        return lambda records: {GOOD: records}
-
-    def set_aside(self, records: pa.RecordBatch, reason: str) -> Rows:
-        raise refuse_record(records, reason)
-
-
-@dataclass(frozen=True)
 class Shape:
     """A user's function, `module:function`: RecordBatch → RecordBatch, or → {output: RecordBatch}."""
 

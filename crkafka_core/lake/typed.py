@@ -18,6 +18,8 @@ from crkafka_core.model.errors import ConfigError
 
 _BACK = 20
 """Older versions that are looked at, at most."""
+_PATIENCE = 2.0
+"""Seconds of retries without an answer of the registry: the keeper tries again later, and other tables wait for this one's process."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ def choose(table: TableConfig, registry: RegistryConfig | None, there: pa.Schema
         typing = _typing(table, *typed.of_file(how, table.name))
         return Chosen(typing, _columns(table, typing, there))
     assert registry is not None and how.subject is not None  # checked where the configuration is read
-    asked = Registry(registry.url, registry.user, registry.headers)
+    asked = Registry(registry.url, registry.user, registry.headers, _PATIENCE)
     newest = asked.of_table(how)
     try:
         typing = _typing(table, *typed.of_schema(asked, how, newest))

@@ -30,8 +30,8 @@ from crkafka_core.segments.batch import SCHEMA
 from crkafka_core.segments.scan import scan_segment
 from crkafka_core.segments.storage import Storage
 
-Record = tuple[str, int, int]
-"""Topic, partition, offset."""
+Record = tuple[int, str, int, int]
+"""Checkpoint, topic, partition, offset: a topic that was made again has records of the same names in other checkpoints."""
 
 
 class Source(Protocol):
@@ -70,12 +70,14 @@ class Task:
 
 @dataclass(frozen=True)
 class Search:
-    """Go through one batch of a task record by record, naming each before, to find what ends the process."""
+    """Go through some records of a task one by one, naming each before, to find what ends the process.
+
+    They are counted from the first record of the source: the same records come again in the same order, but perhaps in other batches.
+    """
 
     task: Task
-    batch: int
-    row: int
-    """The first one to try."""
+    first: int
+    stop: int
 
 
 @dataclass
@@ -97,19 +99,19 @@ class Made:
         self.records.update(other.records)
 
 
-def make(task: Task, run: Run, at: Callable[[int, int], object] = lambda batch, records: None) -> Made:
-    """Carry out a task. `at` gets the number of each batch before it is transformed, and how many records came before."""
+def make(task: Task, run: Run, at: Callable[[int, int], object] = lambda first, stop: None) -> Made:
+    """Carry out a task. `at` gets which records of the source a batch has, before it is transformed."""
     outputs = {
         name: NewFiles(task.outputs.get(name), _with_number(schema))
         for name, schema in task.transform.schemas().items()
     }
     made, count = Made(), 0
     try:
-        for number, (checkpoint, batch) in enumerate(task.source.batches()):
-            at(number, count)
+        for checkpoint, batch in task.source.batches():
+            at(count, count + batch.num_rows)
             count += batch.num_rows
             made.records[checkpoint] += batch.num_rows
-            for rows in _parts(batch, task, run):
+            for rows in _parts(checkpoint, batch, task, run):
                 for name, of in rows.items():
                     outputs[name].add(checkpoint, of)
         for each in outputs.values():
@@ -127,9 +129,10 @@ def _with_number(schema: pa.Schema) -> pa.Schema:
     return schema if CHECKPOINT in schema.names else numbered(schema)
 
 
-def _parts(batch: pa.RecordBatch, task: Task, run: Run) -> Iterator[Mapping[str, pa.RecordBatch]]:
+def _parts(checkpoint: int, batch: pa.RecordBatch, task: Task, run: Run) -> Iterator[Mapping[str, pa.RecordBatch]]:
     """A batch transformed, without the records that are set aside."""
-    deadly = _deadly(batch, task.deadly)
+    known = task.deadly
+    deadly = {i: known[each] for i, each in enumerate(_records(checkpoint, batch)) if each in known} if known else {}
     if not deadly:
         yield run(batch)
         return
@@ -140,23 +143,23 @@ def _parts(batch: pa.RecordBatch, task: Task, run: Run) -> Iterator[Mapping[str,
         yield task.transform.set_aside(batch.slice(row, 1), reason)
 
 
-def _deadly(batch: pa.RecordBatch, known: Mapping[Record, str]) -> dict[int, str]:
-    if not known:
-        return {}
-    records = zip(*(batch.column(name).to_pylist() for name in ("topic", "partition", "offset")), strict=True)
-    return {row: known[record] for row, record in enumerate(records) if record in known}
+def _records(checkpoint: int, batch: pa.RecordBatch) -> Iterator[Record]:
+    """Which they are, in their order."""
+    for name in zip(*(batch.column(name).to_pylist() for name in ("topic", "partition", "offset")), strict=True):
+        yield checkpoint, *name
 
 
 def search(asked: Search, run: Run, at: Callable[[int, Record], object]) -> None:
-    """Transform the records of a batch one by one; `at` gets each before."""
-    for number, (_, batch) in enumerate(asked.task.source.batches()):
-        if number == asked.batch:
-            names = [batch.column(name) for name in ("topic", "partition", "offset")]
-            for row in range(asked.row, batch.num_rows):
-                topic, partition, offset = (column[row].as_py() for column in names)
-                at(row, (topic, partition, offset))
-                run(batch.slice(row, 1))
+    """Transform the records one by one; `at` gets each before."""
+    count = 0
+    for checkpoint, batch in asked.task.source.batches():
+        if count >= asked.stop:
             return
+        for row in range(max(0, asked.first - count), min(batch.num_rows, asked.stop - count)):
+            one = batch.slice(row, 1)
+            at(count + row, next(_records(checkpoint, one)))
+            run(one)
+        count += batch.num_rows
 
 
 def main() -> None:
@@ -187,7 +190,7 @@ def _answer(asked: Task | Search, opened: dict[bytes, Run], connection: Connecti
     if isinstance(asked, Search):
         search(asked, opened[key], lambda row, record: connection.send((row, record)))
         return None
-    return make(task, opened[key], lambda batch, records: connection.send((batch, records)))
+    return make(task, opened[key], lambda first, stop: connection.send((first, stop)))
 
 
 _OPENED = 64

@@ -30,7 +30,7 @@ from crkafka_core.lake import new_files
 from crkafka_core.lake.new_files import Output
 from crkafka_core.lake.pool import Pool, PoolClosed, WorkerDied
 from crkafka_core.lake.port import CHECKPOINT, NewFile, Part
-from crkafka_core.lake.transform import Identity, Shape, numbered
+from crkafka_core.lake.transform import Shape, numbered
 from crkafka_core.lake.worker import Made, Source
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.offsets import TP
@@ -134,12 +134,8 @@ def check_told(folder: Path, file: NewFile, columns: list[str]) -> None:
         assert nulls == table.column(name).null_count, name
 
 
-def test_records_as_they_are_and_through_a_users_function(pool: Pool, tmp_path: Path) -> None:
+def test_records_through_a_users_function(pool: Pool, tmp_path: Path) -> None:
     landing = landed(tmp_path, checkpoints=2)
-    made = pool.files(shares(pool, landing), Identity(), outputs(tmp_path, "good"))
-    assert sorted((r[CHECKPOINT], r["partition"], r["offset"]) for r in rows_of(tmp_path, "good", made)) == [
-        (c, p, o) for c in (1, 2) for p in (0, 1) for o in range((c - 1) * 50, c * 50)
-    ]
     shape = Shape(f"{__name__}:odd_and_even")
     assert {name: schema.names for name, schema in shape.schemas().items()} == {"odd": ["offset"], "even": ["offset"]}
     halves = outputs(tmp_path, "odd", "even")
@@ -216,6 +212,32 @@ def test_fault_90_a_record_that_ends_its_process_is_a_dead_letter_that_says_so(p
     assert {r[REASON] for r in dead} == {"the process that decoded it was ended by signal 11"}
     assert sum(made.rows["good"].values()) + sum(made.rows["dead"].values()) == 300
     assert len(left_behind(tmp_path / "good")) == len(made.files["good"])
+
+
+@dataclass(frozen=True)
+class ReadAgain:
+    """Records of two checkpoints that come in other batches each time, as from Kafka; a topic that was made again names them alike."""
+
+    tries: Path
+
+    def batches(self) -> Iterator[tuple[int, pa.RecordBatch]]:
+        size = 1 + len(list(self.tries.iterdir()))
+        (self.tries / str(size)).touch()
+        for checkpoint, value in ((1, crashing), (2, value_of)):
+            rows = batch_of(value)(TP("orders", 0), 0, 20).records
+            for first in range(0, 20, size):
+                yield checkpoint, rows.slice(first, size)
+
+
+def test_fault_90_a_record_that_is_read_again_in_other_batches_is_set_aside_in_its_checkpoint_alone(
+    pool: Pool, tmp_path: Path
+) -> None:
+    (tmp_path / "tries").mkdir()
+    source = ReadAgain(tmp_path / "tries")
+    made = pool.files([source], replace(JSON, decoder=Deadly()), outputs(tmp_path, "good", "dead"))
+    dead = [row for row in rows_of(tmp_path, "dead", made) if "signal 11" in row[REASON]]
+    assert sorted((row[CHECKPOINT], row["offset"]) for row in dead) == [(1, 7), (1, 8)]
+    assert sum(made.rows["good"].values()) + sum(made.rows["dead"].values()) == 40
 
 
 def test_fault_90_with_stop_the_error_names_the_record_and_no_file_stays(pool: Pool, tmp_path: Path) -> None:
@@ -333,6 +355,25 @@ def test_rows_of_thousands_of_partitions_are_not_all_kept_in_memory(
     assert sum(file.holds for file in files._open.values()) < 2_000
     files.close()
     assert sum(file.rows for file in files.made) == 500
+
+
+def test_a_call_with_many_tasks_lets_others_have_their_turn(tmp_path: Path) -> None:
+    """Who gave its process back took it again at once, for as many tasks as it had."""
+    landing, order = landed(tmp_path, checkpoints=1, rows=5), list[str]()
+    with Pool(workers=1) as pool:
+        (one, *_) = shares(pool, landing)
+        pool.files([one], JSON, {})
+
+        def files(name: str, tasks: int) -> None:
+            pool.files([one] * tasks, JSON, {}, lambda records: order.append(name) if records else None)
+
+        many = threading.Thread(target=files, args=("many", 40))
+        many.start()
+        while not order:
+            time.sleep(0.001)
+        files("one", 1)
+        many.join()
+    assert "many" in order[order.index("one") :], "it waited for all tasks of the other"
 
 
 def test_closing_the_pool_ends_what_it_does(tmp_path: Path) -> None:
