@@ -74,18 +74,30 @@ def maintain(region: Handle, name: str, *, target: int = TARGET, logs: Logs = fo
     table = region.plane.read(lambda reader, row: tables.of(reader, name))
     writing.refuse_copy(region, deletes=True)
     log = logs(region, table)
-    merged, into = _joined(region, name, log, target, least=1)
+    merged, into = _joined(region, name, log, target, 1, set(), lambda: True)
     with as_writer(region, name):  # so that nothing is deleted that a write under way has made
         return Maintained(name, merged, into, log.expire(standing.in_reach(region, table), None))
 
 
-def join_crowds(region: Handle, name: str, *, logs: Logs = formats.open_log) -> Maintained:
-    """Join small files where there are many of about one size: so a table has a few hundred of them, however long it is written."""
+def join_crowds(
+    region: Handle,
+    name: str,
+    left: set[str],
+    *,
+    go_on: Callable[[], bool] = lambda: True,
+    logs: Logs = formats.open_log,
+) -> Maintained:
+    """Join small files where there are many of about one size: so a table has a few hundred of them, however long it is written.
+
+    `left`: paths of files that cannot be joined, which are not read again; new ones are added. `go_on`: asked before each new file.
+    """
     table = region.plane.read(lambda reader, row: tables.of(reader, name))
-    return Maintained(name, *_joined(region, name, logs(region, table), TARGET, least=CROWD))
+    return Maintained(name, *_joined(region, name, logs(region, table), TARGET, CROWD, left, go_on))
 
 
-def _joined(region: Handle, name: str, log: TableLog, target: int, *, least: int) -> tuple[int, int]:
+def _joined(
+    region: Handle, name: str, log: TableLog, target: int, least: int, left: set[str], go_on: Callable[[], bool]
+) -> tuple[int, int]:
     """How many files are gone, and how many new ones have their rows; only of a size of which there are at least so many files."""
     snapshot = log.look()
     table = region.plane.read(lambda reader, row: tables.of(reader, name))
@@ -97,15 +109,17 @@ def _joined(region: Handle, name: str, log: TableLog, target: int, *, least: int
     small = [
         file
         for file in snapshot.files((1, settled))
-        if file.marks is None and file.bytes < target * 3 // 4 and staying.of_file(file)
+        if file.marks is None and file.bytes < target * 3 // 4 and staying.of_file(file) and file.path not in left
     ]
     sizes = Counter(map(_size, small))
     merged = into = 0
     in_reach = partial(standing.in_reach, region, table)
     for group in groups((file for file in small if sizes[_size(file)] >= least), target):
+        if not go_on():
+            break
         stamp = Stamp(uid, name, 0, mark_of(region.runtime.unique()), 0)
-        if _replaced(log, snapshot.schema, stamp, group, in_reach):
-            merged, into = merged + len(group), into + 1
+        if gone := _replaced(log, snapshot.schema, stamp, group, in_reach, left):
+            merged, into = merged + gone, into + 1
     return merged, into
 
 
@@ -134,24 +148,29 @@ def groups(small: Iterable[DataFile], target: int) -> list[list[DataFile]]:
 
 
 def _replaced(
-    log: TableLog, schema: pa.Schema, stamp: Stamp, group: Sequence[DataFile], keep: Callable[[], Collection[int]]
-) -> bool:
-    """Whether one file has taken the place of these."""
+    log: TableLog,
+    schema: pa.Schema,
+    stamp: Stamp,
+    group: Sequence[DataFile],
+    keep: Callable[[], Collection[int]],
+    left: set[str],
+) -> int:
+    """Of how many of these one file has taken the place."""
     lowest, highest = (pick(file.numbers[end] for file in group if file.numbers) for pick, end in ((min, 0), (max, 1)))
     path = f"{stamp.uid}/packed/{lowest:012d}-{highest:012d}-{stamp.token:016x}.parquet"
-    try:
-        (new,) = files.written(log.storage, path, _rows(log, schema, group))
-    except _OtherNames as error:
-        _log.info("table %s: %s", stamp.table, error)
-        return False
-    new = replace(new, values=group[0].values)
+    made = files.written(log.storage, path, _rows(log, schema, group, left))
+    group = [file for file in group if file.path not in left]
+    if len(group) < 2:
+        log.storage.delete(path)
+        return 0
+    new = replace(made[0], values=group[0].values)
     if all(file.rows >= 0 for file in group) and new.rows != sum(file.rows for file in group):
         log.storage.delete(path)
         raise Refused(
             f"Files of table {stamp.table} have {plural(new.rows, 'row')} where its log has another number of them.",
             hint=f"Nothing was changed. `crkafka tables mend --look {stamp.table}` names what is wrong.",
         )
-    return _committed(log, new, group, stamp, keep)
+    return len(group) if _committed(log, new, group, stamp, keep) else 0
 
 
 def _committed(
@@ -180,20 +199,33 @@ def _committed(
     return look_until_done(once, _LOOKS, f"Files of table {stamp.table} could not be joined", moved)
 
 
-class _OtherNames(Exception):
-    """A file has columns that were renamed or dropped since: a new file would not have their values."""
+def _names(kind: pa.DataType, path: str = "") -> Iterator[str]:
+    """Of all columns inside of a column's type."""
+    if pa.types.is_struct(kind):
+        for field in kind:
+            yield f"{path}{field.name}"
+            yield from _names(field.type, f"{path}{field.name}.")
+    elif pa.types.is_map(kind):
+        yield from _names(kind.key_type, f"{path}key.")
+        yield from _names(kind.item_type, f"{path}value.")
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        yield from _names(kind.value_type, f"{path}element.")
 
 
-def _rows(log: TableLog, schema: pa.Schema, group: Sequence[DataFile]) -> Iterator[pa.RecordBatch]:
-    """All rows with the table's columns, as batches of a row group's size, each in the order of topic, partition and offset."""
+def _rows(log: TableLog, schema: pa.Schema, group: Sequence[DataFile], left: set[str]) -> Iterator[pa.RecordBatch]:
+    """Rows with the table's columns, as batches of a row group's size, each in the order of topic, partition and offset.
+
+    Without those of files with columns that were renamed or dropped since, which a new file would not have: their paths go to `left`.
+    """
+    known = set(_names(pa.struct(list(schema))))
     held: list[pa.RecordBatch] = []
     rows = size = 0
     for file in group:
         for batch in files.rows_of(log.storage, file):
-            if others := set(batch.schema.names) - set(schema.names):
-                raise _OtherNames(
-                    f"{file.path} is left as it is: its columns {', '.join(sorted(others))} have other names now"
-                )
+            if others := set(_names(pa.struct(list(batch.schema)))) - known:
+                _log.info("%s is left as it is: columns %s have other names now", file.path, ", ".join(sorted(others)))
+                left.add(file.path)
+                break
             held.append(conformed(batch, schema))
             rows, size = rows + batch.num_rows, size + batch.nbytes
             if rows >= _GROUP_ROWS or size >= _GROUP_BYTES:

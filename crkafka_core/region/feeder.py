@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from crkafka_core.region.region import Region
 
 
+_JOINED = 5.0
+"""Seconds for which a file that is being made of small ones is waited for at the end; after that nobody commits it."""
+
+
 class ByRoad:
     """A `Way`: without Spark. Rows of typed tables are made by one pool of processes."""
 
@@ -61,6 +65,7 @@ class ByRoad:
 
     def cancel(self) -> float:
         self._pool.close()
+        self._joining.end(_JOINED)
         return 0.0
 
 

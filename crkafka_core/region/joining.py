@@ -30,6 +30,9 @@ class Joining:
         self._region, self._means, self._tell = region, means, tell
         self._commits: Counter[str] = Counter()
         """Table → commits since the last look."""
+        self._left: set[str] = set()
+        """Files that cannot be joined."""
+        self._over = False
         self._loop: Repeated | None = None
 
     def committed(self, name: str) -> None:
@@ -43,16 +46,24 @@ class Joining:
             self._loop = Repeated("joins files", self._turn, runtime)
             runtime.start(self._loop)
 
+    def end(self, patience: float) -> None:
+        """Make no further file, and wait so long for the one that is being made."""
+        self._over = True
+        if self._loop is not None:
+            self._region.runtime.ended(self._loop, patience)
+
     def _turn(self) -> bool:
         with suppress(OSError, AttributeError):  # of this thread alone; not everywhere
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
         name = max(self._commits, key=lambda each: self._commits[each])
-        if self._commits[name] < EVERY:
+        if self._commits[name] < EVERY or self._over:
             return False
         self._commits[name] = 0
         try:
             for table in self._region.plane.read(lambda reader, _: tables.siblings(reader, tables.of(reader, name))):
-                done = compact.join_crowds(self._region, table.name, logs=self._means.logs)
+                done = compact.join_crowds(
+                    self._region, table.name, self._left, go_on=lambda: not self._over, logs=self._means.logs
+                )
                 if done.merged:
                     _log.info("table %s: %s", table.name, compact.in_words(done))
         except CrkafkaError as error:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -34,3 +36,22 @@ def test_K6_a_table_has_few_small_files_however_long_it_is_written(
     keeper.end()
     assert rig.table().acknowledged == 40 and most < 40, "80 files were written"
     assert rig.rows() == rig.truth() and rig.look().clean and not told
+
+
+def test_K6_joining_ends_with_its_keeper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = list[str]()
+
+    def join(_: object, name: str, left: set[str], *, go_on: Callable[[], bool], logs: object) -> compact.Maintained:
+        while go_on():
+            time.sleep(0.01)
+        ended.append(name)
+        return compact.Maintained(name)
+
+    monkeypatch.setattr(compact, "join_crowds", join)
+    monkeypatch.setattr(joining, "EVERY", 1)
+    rig = Rig(tmp_path)
+    keeper = Feeder(rig.region, means=rig.means)
+    rig.land(1)
+    keeper.turn(0.0)
+    keeper.end()
+    assert ended == ["bronze"]

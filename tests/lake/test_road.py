@@ -635,18 +635,28 @@ def test_K6_joining_files_forgets_no_version_that_a_reset_can_reach(
     assert rig._log().look(reached) is not None
 
 
-def test_a_file_with_a_column_that_has_another_name_now_is_not_joined(tmp_path: Path) -> None:
+@pytest.mark.parametrize("inside", [False, True], ids=["a column", "inside of a column"])
+def test_a_file_with_a_column_that_has_another_name_now_is_not_joined(tmp_path: Path, inside: bool) -> None:
     """Readers of Iceberg find it by the table's mapping of names; the new file would not have its values."""
-    storage, before = Storage.open(tmp_path), pa.RecordBatch.from_pydict({CHECKPOINT: [1, 1], "amount": [5, 6]})
-    group = [
+
+    def rows(name: str) -> pa.RecordBatch:
+        value = {name: 5}
+        return pa.RecordBatch.from_pylist([{CHECKPOINT: 1, **({"of": [value]} if inside else value)}] * 2)
+
+    storage = Storage.open(tmp_path)
+    before = [
         DataFile(**{each.name: getattr(file, each.name) for each in fields(NewFile)})
-        for path in ("a.parquet", "b.parquet")
-        for file in written(storage, path, [before])
+        for path, name in (("a.parquet", "amount"), ("b.parquet", "total"), ("c.parquet", "total"))
+        for file in written(storage, path, [rows(name)])
     ]
-    now = pa.schema([(CHECKPOINT, pa.int64()), ("total", pa.int64())])
-    log = Mock(storage=storage)
-    assert not compact._replaced(log, now, Stamp("u", "t", 0, 1, 0), group, tuple)
-    assert not log.look.called and not list(tmp_path.glob("u/**/*.parquet"))
+    log, left = Mock(storage=storage), set[str]()
+    log.look.return_value.files.return_value = before
+    stamp, now = Stamp("u", "t", 0, 1, 0), rows("total").schema
+    assert compact._replaced(log, now, stamp, before, tuple, left) == 2 and left == {"a.parquet"}
+    _, gone, *_ = log.look.return_value.commit.call_args.args
+    assert [file.path for file in gone] == ["b.parquet", "c.parquet"]
+    assert compact._replaced(log, now, stamp, before[:2], tuple, left) == 0
+    assert log.look.return_value.commit.call_count == 1
 
 
 def test_a_table_with_a_nested_column_of_an_order_by_place_is_joined() -> None:
