@@ -14,10 +14,8 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from crkafka_core.model.errors import CrkafkaError, Refused, ServiceUnavailable
+from crkafka_core.segments.batch import CHECKPOINT as CHECKPOINT
 from crkafka_core.segments.storage import Storage
-
-CHECKPOINT = "crkafka_checkpoint"
-"""The column with the number of the checkpoint that a row belongs to (SPEC C8)."""
 
 
 class Moved(CrkafkaError):

@@ -22,8 +22,8 @@ from pyiceberg.table.update import TableRequirement, TableUpdate
 
 from crkafka_core.lake.folder import folder_of
 from crkafka_core.lake.iceberg import columns, partitions, stamps
-from crkafka_core.lake.iceberg.catalogs import S3_OPTIONS, open_catalog
 from crkafka_core.lake.iceberg.metadata import MAIN, Metadata, Update
+from crkafka_core.lake.iceberg.open_catalog import S3_OPTIONS, open_catalog
 from crkafka_core.lake.iceberg.table import IcebergLog, IcebergSnapshot
 from crkafka_core.lake.port import CannotCommit, Moved, Part, Stamp, TableUnavailable, Unknown
 from crkafka_core.model.errors import CrkafkaError
