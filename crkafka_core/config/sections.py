@@ -29,7 +29,7 @@ from crkafka_core.config.typed import SHAPE, Typing, arrow_of
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.plural import plural
 
-STRICT = ConfigDict(frozen=True, extra="forbid")
+STRICT = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 _KAFKAS = {"earliest": "beginning", "latest": "end"}
 """Kafka's name of a position → ours."""
 

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, field_v
 
 from crkafka_core.config import reference, secret
 
-STRICT = ConfigDict(frozen=True, extra="forbid")
+STRICT = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 SHAPE = "crkafka.typed:"
 """Prefix of the names of built-in shapes, before the name of the typed table."""
 ARROW = "arrow:"
