@@ -1,4 +1,4 @@
-"""Keeps a lease alive beside something long, and tells when it was lost (SPEC T1, K6)."""
+"""The keeper of a lease: renews it beside long work, and notices its loss (SPEC A6, T1, K6)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from crkafka_core.lake.handle import Handle
 from crkafka_core.loop import Loop, Runtime
-from crkafka_core.model.errors import LeaseLost, Refused, ServiceUnavailable
+from crkafka_core.model.errors import CrkafkaError, LeaseLost, Refused
 from crkafka_core.model.rows import Lease
 from crkafka_core.plane import leases
 
@@ -18,17 +18,26 @@ _PATIENCE = 10.0
 
 
 class Hold(Loop):
-    """`renew` and `release` run on the thread of this hold and on the caller's; one at a time."""
+    """A thread that renews a lease; its `release` runs on the same thread.
+
+    An answer that the lease is another's ends it. While SQL is away it goes on: the lease may still be this one's.
+    """
 
     def __init__(
-        self, renew: Callable[[], object], release: Callable[[], object], every: float, what: str, runtime: Runtime
+        self,
+        renew: Callable[[], object],
+        release: Callable[[], object] | None,
+        every: float,
+        what: str,
+        runtime: Runtime,
     ) -> None:
+        """`release`: None if the caller does it, or nothing is to be released."""
         super().__init__(f"hold {what}", runtime)
         self._renew, self._release, self._every, self._what = renew, release, every, what
         self._over = threading.Event()
         self._linger: float | None = None
         self.lost: Refused | None = None
-        """Set once the lease is known to be somebody else's."""
+        """Why the lease is known to be another process's."""
         runtime.start(self)
 
     def turn(self, patience: float = 0.0) -> bool:
@@ -42,14 +51,15 @@ class Hold(Loop):
             self.lost = refused
             _log.warning("%s: %s", self._what, refused)
             return False
-        except ServiceUnavailable as away:
-            _log.warning("%s: not renewed: %s", self._what, away)
+        except CrkafkaError as error:
+            _log.warning("%s: not renewed: %s", self._what, error)
         return True
 
     def _let_go(self) -> None:
         try:
-            self._release()
-        except (Refused, ServiceUnavailable) as error:
+            if self._release is not None:
+                self._release()
+        except CrkafkaError as error:
             _log.info("%s: not released, it ends by itself: %s", self._what, error)
 
     def check(self) -> None:
@@ -58,12 +68,17 @@ class Hold(Loop):
             raise LeaseLost(str(self.lost))
 
     def confirm(self) -> None:
-        """Raise if it is somebody else's by now: SQL is asked, since who was asleep for long does not know."""
+        """Renew now; raises if another process has the lease: after a long sleep only SQL knows."""
         self._renew()
 
     def end_after(self, seconds: float) -> None:
         """Let go by itself after so long."""
         self._linger = self._runtime.now() + seconds
+
+    def stop(self) -> None:
+        """Renew no more and release nothing; does not wait."""
+        self._release = None
+        self._over.set()
 
     def end(self) -> None:
         """Let go now."""

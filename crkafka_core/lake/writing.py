@@ -175,7 +175,7 @@ def _permit_and_reading(tx: Tx, ask: Ask, token: str) -> tuple[Permit | None, re
 def _writing(region: Handle, permit: Permit) -> Hold:
     return Hold(
         lambda: region.plane.do(lambda tx: permits.renew(tx, permit)),
-        lambda: None,
+        None,
         permit.lease.length / 3,
         f"writer of table {permit.table.name}",
         region.runtime,

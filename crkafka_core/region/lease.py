@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import threading
-from functools import partial
 from typing import Self
 
 from crkafka_core.control import Tx
 from crkafka_core.holder import is_gone, machine
 from crkafka_core.lake.handle import Handle
-from crkafka_core.loop import THREADS, Repeated, Runtime
-from crkafka_core.model.errors import CrkafkaError, LeaseLost
+from crkafka_core.lake.hold import Hold
+from crkafka_core.loop import THREADS, Runtime
+from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.rows import Lease
 from crkafka_core.plane import leases, limits
 from crkafka_core.plane.transact import ControlPlane
@@ -38,32 +37,43 @@ class DriverLease:
         self._runtime = runtime
         self._token = token or runtime.unique()
         self._length = plane.read(lambda _, region: limits.of(region).driver_lease)
-        self._over = threading.Event()
-        self.lost: CrkafkaError | None = None
-        """The error, once a renewal has found that another process took over."""
+        self._hold: Hold | None = None
         self._kept = False
         self.lease: Lease | None = None
 
     def __enter__(self) -> Self:
-        self.lease = self._plane.do(
+        lease = self.lease = self._plane.do(
             lambda tx: leases.take(
                 tx, self._kind, holder=self._holder, token=self._token, length=self._length, data=self._data
             )
         )
-        self._runtime.start(Repeated(f"{self._kind} lease", self._renew, self._runtime))
+        self._hold = Hold(
+            lambda: self._plane.do(lambda tx: leases.renew(tx, lease, self._length)),
+            None,
+            self._length / 3,
+            f"{self._kind} lease",
+            self._runtime,
+        )
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None and self._kept:
-            self._over.set()
-        else:
+        if kind is not None or not self._kept:
             self.let_go()
+        elif self._hold is not None:
+            self._hold.stop()
+
+    @property
+    def lost(self) -> CrkafkaError | None:
+        """The error, once a renewal has found that another process took over."""
+        return None if self._hold is None else self._hold.lost
 
     def let_go(self) -> None:
         """Release the lease at once, while the block may still run."""
-        self._over.set()
-        lease = self.lease
-        if lease is not None and self.lost is None:
+        hold, lease = self._hold, self.lease
+        if hold is None or lease is None:
+            return
+        hold.stop()
+        if hold.lost is None:
             self._plane.do(lambda tx: leases.release(tx, lease))
 
     def keep(self) -> None:
@@ -72,26 +82,10 @@ class DriverLease:
 
     def check(self) -> None:
         """Raise `LeaseLost` if another process has taken over."""
-        if self.lost is not None:
-            raise self.lost
-        lease = self.lease
-        assert lease is not None
+        hold, lease = self._hold, self.lease
+        assert hold is not None and lease is not None
+        hold.check()
         self._plane.read(lambda reader, _: leases.check(reader, lease))
-
-    def _renew(self) -> bool:
-        """Wait a third of the length, then renew once; False once there is nothing to renew."""
-        if self._runtime.wait(self._over, self._length / 3):
-            return False
-        lease = self.lease
-        assert lease is not None
-        try:
-            self.lease = self._plane.do(partial(leases.renew, lease=lease, length=self._length))
-        except LeaseLost as lost:
-            self.lost = lost
-            return False
-        except CrkafkaError:
-            pass
-        return True
 
 
 def free(region: Handle, kind: str) -> bool:

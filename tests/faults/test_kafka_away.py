@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from crkafka_core.dev.kafka import KafkaCluster
 from crkafka_core.kafka.admin import KafkaAdmin
@@ -65,8 +66,10 @@ def test_26_whole_cluster_down_for_a_while_is_waited_for(scenario: Make, seconds
     s.kafka.kill()
     time.sleep(seconds)
     assert s.phase is not Phase.STOPPED
-    assert "does not answer" in s.region.status().kafka_away, (
-        "for who looks at the region, and not at its host's terminal"
+    s.until(
+        lambda: "does not answer" in s.region.status().kafka_away,
+        "the region's status says that Kafka is away",
+        timeout=30,
     )
     s.kafka.start_node()
     s.settle(timeout=60)
@@ -141,6 +144,10 @@ def test_94_while_one_partition_has_no_leader_the_region_resets_cuts_and_reads_t
 def test_23_questions_find_the_controller_that_took_over(kafka3: KafkaCluster) -> None:
     """librdkafka's admin client stays with the dead one for ever, and no start would be resolved any more (SPEC S1)."""
     topic = kafka3.topics.create(unique("asked"), partitions=2, replication=3)
+    for broker in kafka3.bootstrap.split(","):  # each learns of a topic by itself, a moment later on a busy machine
+        client = AdminClient({"bootstrap.servers": broker})
+        while topic not in client.list_topics(timeout=10).topics:
+            time.sleep(0.1)
     admin = KafkaAdmin({"bootstrap.servers": kafka3.bootstrap})
     known = admin._client.list_topics(timeout=10).controller_id
     assert admin.topics([topic])[topic].partitions == (0, 1)
