@@ -119,7 +119,7 @@ def test_a_reset_from_the_launchpad_supersedes_partitions(stage: Stage, page: Pa
     page.keyboard.insert_text('{ops: {reset: {config: {to: "2", cause: "by clicking"}}}}')
     shot("launchpad")
     page.get_by_role("button", name="Launch Run").click()
-    stage.dagster.until(lambda: stage.region.status().region.epoch > before.epoch, 120, "the region was reset")
+    stage.dagster.until(lambda: stage.region.status().region.epoch > before.epoch, 240, "the region was reset")
     (run,) = runs(stage, pipelineName="orders_reset_region")
     assert stage.dagster.finished(run["runId"], 240) == "SUCCESS"
     gone = {key_of(i) for i in range(3, before.head + 1)}
