@@ -36,7 +36,9 @@ class _TakenOver(_Idle):
     """A host that slept, and hears that another has its members now."""
 
     def join(self, timeout: float | None = None) -> bool:
-        _Right.made.lost = LeaseLost("The members are hosted by another.")
+        right = _Right.made._hold
+        assert right is not None
+        right.lost = LeaseLost("The members are hosted by another.")
         return False
 
 
