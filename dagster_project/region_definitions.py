@@ -157,6 +157,11 @@ def _write_tables(names: Names, declared: Sequence[str]) -> UnresolvedJob:
     )
 
 
+def _advances(config: RegionConfig, jobs: Jobs) -> list[dg.JobDefinition]:
+    """The job for tables, or checkpoints, that are in no definition."""
+    return [jobs.advance_table] if config.tables or config.templates else []
+
+
 def _sensors(
     config: RegionConfig, setup: SensorSetup, jobs: Jobs, check_data: UnresolvedJob, write_tables: UnresolvedJob | None
 ) -> list[dg.SensorDefinition]:
@@ -165,7 +170,7 @@ def _sensors(
     return [
         *([trigger.sensor(setup, jobs.cut)] if setup.options.cuts else []),
         watch.sensor(setup, jobs.reset_region, jobs.stopped_alarm),
-        publish.sensor(setup, [] if write_tables is None else [write_tables, jobs.advance_table]),
+        publish.sensor(setup, [*([] if write_tables is None else [write_tables]), *_advances(config, jobs)]),
         observe.sensor(setup, declared),
         check.sensor(setup, check_data, shared=bool(config.tables)),
         host.sensor(setup, jobs.host_members),

@@ -14,6 +14,7 @@ from crkafka_core.control import Reader, Store
 from crkafka_core.lake.handle import Opened
 from crkafka_core.model.errors import NoControlPlane
 from crkafka_core.model.rows import Region as RegionRow
+from crkafka_core.plane import templates
 from crkafka_core.plane.stores import initialise, open_store
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.still import starting
@@ -102,6 +103,11 @@ class RegionResource(dg.ConfigurableResource[Any]):
     def read(self, question: Callable[[Reader, RegionRow], T]) -> T:
         """Answer a question from one snapshot of the control plane."""
         return self.plane.read(question)
+
+    def tables(self) -> list[str]:
+        """Declared tables: of the configuration, and of its templates."""
+        of_topics = self.read(lambda reader, _: templates.of_topics(reader)) if self.settings.templates else ()
+        return [*(t.name for t in self.settings.tables), *(t.name for t in of_topics)]
 
     def open(self) -> "Region":
         """The region, to drive it."""

@@ -183,6 +183,8 @@ def kafka(config: RegionConfig, stored: Stored) -> str:
     ).close()  # refuses a property that the client does not know
     cluster = admin.cluster_id()
     topics = check_topics(admin, config)
+    if clashes := config.clashes(topics):
+        raise ConfigError(f"Templates of tables clash: {clashes[0]}.", hint="Mend tables; nothing was changed.")
     _same_topics(stored, {name: topic.id for name, topic in topics.items()})
     _small_enough(config, admin.largest_messages(topics))
     partitions = sum(len(t.partitions) for t in topics.values())
@@ -272,7 +274,8 @@ def registry(config: RegionConfig, _: Stored) -> str:
 
 def by_registry(config: RegionConfig) -> list[TypedConfig]:
     """The `typed` sections of tables whose schema is in the registry."""
-    return [t.typed for t in config.tables if t.typed is not None and t.typed.registered]
+    of_topics = (t for topic in config.topics or () for of in config.of_topic(topic) for t in of.own[:1])
+    return [t.typed for t in (*config.tables, *of_topics) if t.typed is not None and t.typed.registered]
 
 
 _LOG = {"delta": "_delta_log", "iceberg": "metadata"}
@@ -307,7 +310,8 @@ def tables(config: RegionConfig, stored: Stored) -> str:
                 f"Table {row.name} has rows up to checkpoint {row.acknowledged}, but the files in its folder {row.path} are gone.",
                 hint=f"Restore it; or `crkafka tables undeclare {row.name}`, and declare it at another path.",
             )
-    return f"{len(config.tables)} declared, {len(known)} known to the region"
+    templates = f", {plural(len(config.templates), 'template')}" if config.templates else ""
+    return f"{len(config.tables)} declared{templates}, {len(known)} known to the region"
 
 
 def host(config: RegionConfig, stored: Stored) -> str:
@@ -350,9 +354,10 @@ def versions(config: RegionConfig) -> None:
 
 def _packages(config: RegionConfig) -> None:
     """Refuse a missing package that writes tables without Spark."""
-    if any(t.format == "delta" for t in config.tables):
+    tables = (*config.tables, *config.templates)
+    if any(t.format == "delta" for t in tables):
         _installed("deltalake", "delta")
-    adopting = [t for t in config.tables if t.format == "iceberg" and config.without_spark(t)]
+    adopting = [t for t in tables if t.format == "iceberg" and config.without_spark(t)]
     if adopting:
         _installed("fastavro", "iceberg")
     if any(

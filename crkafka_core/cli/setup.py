@@ -66,7 +66,7 @@ def _findings(config: RegionConfig, *, offline: bool) -> Iterator[Finding]:
             yield group
     if checks.by_registry(config):
         yield _finding("registry", lambda: checks.registry(config, known))
-    if config.tables or known.tables:
+    if config.tables or config.templates or known.tables:
         yield _finding("tables", lambda: checks.tables(config, known))
     yield _finding("host", lambda: checks.host(config, known))
 

@@ -13,13 +13,14 @@ from crkafka_core.cli.output import Say, note, print_json, print_table, progress
 from crkafka_core.cli.resources import control_plane, lazy_session
 from crkafka_core.cli.rewriting import maintain_command, mend_command, replay_command
 from crkafka_core.config import RegionConfig
+from crkafka_core.config.typed import topic_of
 from crkafka_core.control import Reader
 from crkafka_core.holder import whoami
 from crkafka_core.lake.in_turn import Tried, each
 from crkafka_core.model import rows
 from crkafka_core.model.errors import Refused
 from crkafka_core.model.plural import plural
-from crkafka_core.plane import lateness, life
+from crkafka_core.plane import lateness, life, templates
 from crkafka_core.plane import tables as plane
 from crkafka_core.plane.lateness import TableLag
 from crkafka_core.region import Region
@@ -43,6 +44,7 @@ def advance(config: RegionConfig, name: str = "", *, say: Say = silent) -> Tried
 
     session = lazy_session(config, say)
     with Region.open(config) as region, Pool() as pool:
+        templates.declare_new(region.plane, config, by=whoami())
         names = region.plane.read(lambda reader, row: _named(reader, row, name))
         return each(names, lambda table: _advance(region, table, pool, session, say))
 
@@ -76,16 +78,18 @@ def _advance(region: Region, name: str, pool: Pool, session: Callable[[], SparkS
     return done if commit is None else [*done, commit]
 
 
-def undeclare(config: RegionConfig, table: str, *, confirmed: Callable[[], None] = lambda: None) -> list[str]:
+def undeclare(
+    config: RegionConfig, table: str, *, confirmed: Callable[[], None] = lambda: None
+) -> tuple[rows.Table, list[str]]:
     """Stop waiting for a table. `confirmed` asks the person, once the table is known to be declared.
 
-    Names of the tables of the same shape that stay declared, such as its dead letters.
+    What was declared, and names of the tables of the same shape that stay declared, such as its dead letters.
     """
     with control_plane(config) as control:
         row, others = control.read(lambda reader, _: (plane.of(reader, table), life.tables_of(reader)))
         confirmed()
         control.do(lambda tx: plane.undeclare(tx, table, by=whoami()))
-        return [other.name for other in others if row.shape and other.shape == row.shape and other.name != table]
+        return row, [other.name for other in others if row.shape and other.shape == row.shape and other.name != table]
 
 
 @click.group("tables", invoke_without_command=True)
@@ -170,14 +174,16 @@ def _undeclare_command(config: RegionConfig, table: str, yes: bool, as_json: boo
         f"Region {config.region} writes no more to table {table} and does not wait for it: checkpoints that it lacks may be deleted, "
         "and rows that a rewind supersedes stay in it. Its files stay too."
     )
-    stay = undeclare(config, table, confirmed=lambda: confirm(question, yes=yes))
+    was, stay = undeclare(config, table, confirmed=lambda: confirm(question, yes=yes))
     if as_json:
         print_json({"table": table})
     else:
         print(f"table {table} is no longer declared")
     for other in stay:
         note(f"table {other}, of the same shape, is still declared: `crkafka tables undeclare {other}`")
-    if config.table(table) is not None:
+    if topic := topic_of(was.shape):
+        note(f"write `except: [{topic}]` beside its template: the next `crkafka init` declares it again")
+    elif config.table(table) is not None:
         note(
             "remove it from the configuration too, and reload Dagster's code location if one drives the region: otherwise the next "
             "`crkafka init`, `host` or `consume`, or Dagster, declares it again, and fills it from the first checkpoint"

@@ -17,7 +17,7 @@ from crkafka_core.config.reference import expanded, has_reference
 _MARKS = ("pyproject.toml", "workspace.yaml", ".git")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _PLAIN_PATH = re.compile(r"[\w./-]+")
-_IN_CATALOG = re.compile(r"[\w-]+(\.[\w-]+){2,}")
+_IN_CATALOG = re.compile(r"[\w-]+(\.([\w-]|\{topic\})+){2,}")
 _SQLITE = re.compile(r"(?P<scheme>sqlite(?:\+\w+)?)://(?P<rest>.*)", re.DOTALL)
 
 

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import itertools
 import json
-import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     Field,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    SerializerFunctionWrapHandler,
     StrictBool,
     StrictInt,
     StrictStr,
     ValidationError,
     ValidationInfo,
     field_validator,
+    model_serializer,
     model_validator,
 )
 
-from crkafka_core.config import catalogs, kafka_section, location, reference, secret, typed_tables
+from crkafka_core.config import catalogs, kafka_section, location, reference, secret, template, typed_tables
 from crkafka_core.config.described import schema_of
 from crkafka_core.config.kafka_section import Scalar
 from crkafka_core.config.limit_keys import MOST, LimitKeys
@@ -28,8 +31,9 @@ from crkafka_core.config.problem import BadConfiguration, KeyedError, Problem, p
 from crkafka_core.config.quantity import Size
 from crkafka_core.config.resolving import Resolved, resolve
 from crkafka_core.config.sections import GOOD, HostConfig, StartConfig, TableConfig, TriggerConfig
-from crkafka_core.config.topics import NO_TOPIC, is_topic, not_posix
-from crkafka_core.config.typed import RegistryConfig, arrow_of, name_of
+from crkafka_core.config.template import OfTopic
+from crkafka_core.config.topics import NO_TOPIC, check_pattern, is_topic
+from crkafka_core.config.typed import RegistryConfig, arrow_of, has_records, name_of, topic_of
 from crkafka_core.config.unprotected import unprotected
 from crkafka_core.model.limits import MOST_MEMBERS, Limits
 
@@ -81,6 +85,7 @@ class RegionConfig(LimitKeys):
     """Size from which a member begins another segment."""
     ui_history: StrictInt = Field(20_000, ge=1, le=MOST)
     """Checkpoints that are kept as partitions in Dagster."""
+    _templates: tuple[TableConfig, ...] = PrivateAttr(())
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -152,6 +157,13 @@ class RegionConfig(LimitKeys):
             self.model_dump(mode="json", exclude_none=True, by_alias=True), ensure_ascii=False, sort_keys=True
         )
 
+    @model_serializer(mode="wrap")
+    def _written(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Templates are among the tables."""
+        whole = self.model_copy(update={"tables": (*self.tables, *self._templates)}) if self._templates else self
+        dumped: dict[str, Any] = handler(whole)
+        return dumped
+
     @classmethod
     def json_schema(cls) -> dict[str, Any]:
         """The JSON schema for editors, which is docs/region.schema.json."""
@@ -185,6 +197,32 @@ class RegionConfig(LimitKeys):
         return f"{self.region}/{number}"
 
     @property
+    def templates(self) -> tuple[TableConfig, ...]:
+        """Entries of `tables` with `each`: tables of topics that may come later."""
+        return self._templates
+
+    def of_topic(self, topic: str) -> list[OfTopic]:
+        """What templates give a topic."""
+        fit = (each for each in self._templates if template.takes(each, topic))
+        return [
+            OfTopic(tuple(template.tables_of(each, topic, self.registry)), template.unplaced_of(each, topic))
+            for each in fit
+        ]
+
+    def clash(self, table: TableConfig, taken: Mapping[str, str]) -> str:
+        """Why a topic cannot have its table beside others, by name and path; empty if it can."""
+        return template.clash(table, taken, [("the storage", self.storage), *((t.name, t.path) for t in self.tables)])
+
+    def clashes(self, topics: Iterable[str]) -> list[str]:
+        """Why some of these topics cannot all have their tables."""
+        taken, clashes = dict[str, str](), list[str]()
+        for table in (t for topic in sorted(topics) for of in self.of_topic(topic) for t in of.own):
+            if why := self.clash(table, taken):
+                clashes.append(f"{why}; write it under `except`, or another name")
+            taken.setdefault(table.name, table.path)
+        return clashes
+
+    @property
     def left_to_others(self) -> frozenset[str]:
         """Tables that the region's host does not feed."""
         return frozenset(t.name for t in self.tables if not t.kept_fresh)
@@ -196,8 +234,8 @@ class RegionConfig(LimitKeys):
         """
         if table.shape is None:
             return self._has_log(table)
-        family = [each for each in self.tables if each.shape == table.shape]
-        return bool(name_of(table.shape) or arrow_of(table.shape)) and all(
+        family = [each for each in (*self.tables, table) if each.shape == table.shape]
+        return bool(name_of(table.shape) or has_records(table.shape) or arrow_of(table.shape)) and all(
             self._has_log(each) and each.mode == "append" and not each.options for each in family
         )
 
@@ -205,9 +243,11 @@ class RegionConfig(LimitKeys):
         in_catalog = table.format == "iceberg" and catalogs.without_spark(table.path, self.host.conf)
         return location.has_log(table.path) or in_catalog
 
-    def table(self, name: str) -> TableConfig | None:
-        """The declared table of this name."""
-        return next((t for t in self.tables if t.name == name), None)
+    def table(self, name: str, shape: str = "") -> TableConfig | None:
+        """The declared table of this name; `shape`: of its row, which names the topic of a template's table."""
+        topic = topic_of(shape)
+        declared = (t for of in self.of_topic(topic) for t in (*of.own, of.unplaced)) if topic else self.tables
+        return next((t for t in declared if t.name == name and (not topic or t.shape == shape)), None)
 
     def resolve(self) -> Resolved:
         """The configuration with its references resolved; a missing variable or file is a ConfigError."""
@@ -308,14 +348,7 @@ class RegionConfig(LimitKeys):
             return None
         if not pattern.startswith("^"):
             raise ValueError(f"must begin with ^, else Kafka's clients take it for a topic's name; write ^{pattern}")
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            raise ValueError(f"{pattern!r} is not a regular expression: {error.msg} at position {error.pos}") from None
-        if strange := not_posix(pattern):
-            raise ValueError(
-                f"has {strange}, which Kafka's client reads otherwise: as in `grep -E`, with [0-9] for a digit and without (?…)"
-            )
+        check_pattern(pattern)
         return pattern
 
     @field_validator("tables")
@@ -323,7 +356,11 @@ class RegionConfig(LimitKeys):
     def _tables(cls, tables: tuple[TableConfig, ...], info: ValidationInfo) -> tuple[TableConfig, ...]:
         if "registry" not in info.data or "topics" not in info.data:
             return tables  # the problem is reported at those keys
-        tables = tuple(typed_tables.expanded(tables, info.data["topics"], info.data["registry"]))
+        templates = [t for t in tables if t.each is not None]
+        for each in templates:
+            template.check_types(each, info.data["registry"])
+        plain = [t for t in tables if t.each is None]
+        tables = (*typed_tables.expanded(plain, info.data["topics"], info.data["registry"]), *templates)
         names = [t.name for t in tables]
         for name in names:
             if names.count(name) > 1:
@@ -346,7 +383,7 @@ class RegionConfig(LimitKeys):
             for t in tables
         )
         if info.context is None or info.context.get("files", True):
-            typed_tables.check_schemas(placed)
+            typed_tables.check_schemas([t for t in placed if t.each is None])
         return placed
 
     @field_validator("host")
@@ -360,6 +397,27 @@ class RegionConfig(LimitKeys):
                     key, "holds a secret, and becomes a command line, which every user of the machine can read"
                 )
         return host.model_copy(update={"conf": _checked(host.conf, _base(info))})
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _parted(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        """Tables that are declared one by one, and templates of others."""
+        read = handler(value)
+        templates = tuple(t for t in read.tables if t.each is not None)
+        if not templates:
+            return read
+        template.check(templates, read.storage, read.topics)
+        parted = read.model_copy(update={"tables": tuple(t for t in read.tables if t.each is None)})
+        parted._templates = templates
+        for each in templates:
+            if not parted.without_spark(next(template.tables_of(each, "topic", read.registry))):
+                raise ValueError(
+                    f"the tables of {each.name} would be written by Spark: each: topic is for a folder, s3://… or a catalog that is "
+                    "written without it"
+                )
+        if clashes := parted.clashes(read.topics or ()):
+            raise ValueError(clashes[0])
+        return parted
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
@@ -388,7 +446,18 @@ class RegionConfig(LimitKeys):
                     f"{one} ({path}) and {other} ({another}) lie in one another: cleaning up one would delete the other; "
                     "give each a folder of its own"
                 )
+        self._agree_spark()
+        if self.host.remote:
+            self._agree_remote()
+        return self
+
+    def _agree_spark(self) -> None:
         for table in self.tables:
+            if has_records(table.shape or "") and not self.without_spark(table):
+                raise ValueError(
+                    f"table {table.name} takes the records of some topics as they are, which Spark does not write: leave topics and "
+                    "options out, or give it a path without Spark"
+                )
             if (
                 table.partition_by
                 and (table.format == "iceberg" or table.shape is None)
@@ -397,9 +466,6 @@ class RegionConfig(LimitKeys):
                 raise ValueError(
                     f"table {table.name} is written by Spark, where partition_by is for Delta tables with a shape or types"
                 )
-        if self.host.remote:
-            self._agree_remote()
-        return self
 
     def _agree_remote(self) -> None:
         master = self.host.spark

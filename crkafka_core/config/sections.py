@@ -25,7 +25,8 @@ from crkafka_core.config.location import has_log, in_catalog, store_of
 from crkafka_core.config.partition_by import PartitionField, parsed
 from crkafka_core.config.problem import nearest
 from crkafka_core.config.quantity import Seconds, seconds
-from crkafka_core.config.typed import SHAPE, Typing, arrow_of
+from crkafka_core.config.topics import NO_TOPIC, check_pattern, is_topic
+from crkafka_core.config.typed import RECORDS, SHAPE, Typing, arrow_of
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.plural import plural
 
@@ -181,12 +182,16 @@ GOOD = "good"
 class TableConfig(Typing):
     """A declared table: it holds back retirement and follows resets."""
 
-    name: StrictStr = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")
-    """Letters, digits and underscores; unique in the region."""
+    name: StrictStr = Field(pattern=r"^([A-Za-z_]|\{topic\})([A-Za-z0-9_]|\{topic\}){0,127}$")
+    """Letters, digits and underscores, and `{topic}` with `each: topic`; unique in the region."""
+    each: Literal["topic"] | None = None
+    """`topic`: a table for each topic that the region reads, now or later."""
+    except_: tuple[StrictStr, ...] | None = Field(None, alias="except", min_length=1)
+    """With `each`: topics that have no such table, by name or by a pattern that begins with ^."""
     format: Literal["delta", "iceberg"] = "delta"
     """Format of the table: delta (default) or iceberg."""
     path: StrictStr
-    """Folder or URL; or the table's name in a catalog of the Spark session, as `main.bronze.orders`."""
+    """Folder or URL; or the table's name in a catalog of the Spark session, as `main.bronze.orders`. With `each` it has `{topic}`."""
     options: dict[str, StrictStr] = Field(default_factory=dict)
     """Options of the format's writer."""
     shape: StrictStr | None = Field(default=None, pattern=r"^(arrow:)?[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$")
@@ -202,7 +207,7 @@ class TableConfig(Typing):
     partition_by: tuple[StrictStr, ...] | None = Field(None, min_length=1)
     """Columns that the table is partitioned by, in Iceberg also `day(timestamp)`, `bucket(16, key)` and so on; by default none."""
     topics: tuple[StrictStr, ...] | None = Field(None, min_length=1)
-    """Topics of a table with a shape or types; by default all of the region."""
+    """Topics of the table's records; by default all of the region. With `each` also patterns, which begin with ^."""
     kept_fresh: StrictBool = True
     """Whether the region's host writes each checkpoint to the table at once; if not, your program or Dagster does."""
 
@@ -230,6 +235,21 @@ class TableConfig(Typing):
         if value.get("output") == GOOD:
             implied["output"] = None
         return {**value, **implied}
+
+    @field_validator("topics", "except_", mode="before")
+    @classmethod
+    def _one_pattern(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) and value.startswith("^") else value
+
+    @field_validator("topics", "except_")
+    @classmethod
+    def _patterns(cls, topics: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        for topic in topics or ():
+            if topic.startswith("^"):
+                check_pattern(topic)
+            elif not is_topic(topic):
+                raise ValueError(f"{topic!r} {NO_TOPIC}")
+        return topics
 
     @model_validator(mode="after")
     def _laid_out(self) -> Self:
@@ -289,17 +309,20 @@ class TableConfig(Typing):
                     raise ValueError(
                         f"table {self.name} has {key}, which is for typed tables; write typed: {{json: schema.json}}"
                     )
-        elif self.output is not None or self.shape not in (None, SHAPE + self.name):
+        elif self.output is not None or self.shape not in (None, SHAPE + self.name):  # as `expanded` writes it
             raise ValueError(f"table {self.name} is typed and names a shape or its output: choose one")
         elif self.dead_letters is not None and self.on_bad_record not in (None, "dead_letter"):
             raise ValueError(
                 f"table {self.name} names dead_letters, and on_bad_record: {self.on_bad_record} keeps none"
             )
-        if self.topics is not None and self.typed is None and self.shape is None:
-            raise ValueError(
-                f"table {self.name} has raw records, and takes those of all topics: its files are the region's segments; "
-                "leave topics out, or give it a shape"
-            )
+        if self.shape is not None and self.shape.startswith(RECORDS) and self.shape != RECORDS + self.name:
+            raise ValueError(f"table {self.name} names a shape of crkafka's own; leave it out, topics is enough")
+        if self.each is not None:
+            self._check_template()
+        elif "{topic}" in self.name or self.except_ is not None:
+            raise ValueError(f"table {self.name} is one table, and names {{topic}} or except; write each: topic")
+        elif any(topic.startswith("^") for topic in self.topics or ()):
+            raise ValueError(f"table {self.name} takes topics by name; a pattern goes with each: topic")
         if arrow_of(self.shape or "") and (self.mode != "append" or self.options or not has_log(self.path)):
             raise ValueError(
                 f"table {self.name} has a shape of Arrow, which is written without Spark: it is in a folder or s3://…, of mode append, "
@@ -310,6 +333,18 @@ class TableConfig(Typing):
                 f"table {self.name} names an output and no shape that gives it; write shape: package.module:function"
             )
         return self
+
+    def _check_template(self) -> None:
+        """Refuse what the tables of a template cannot have."""
+        if "{topic}" not in self.name or "{topic}" not in self.path:
+            raise ValueError(f"the tables of {self.name} need a name and a path each; write {{topic}} in both")
+        if self.dead_letters is not None:
+            raise ValueError(f"the tables of {self.name} have dead letters beside them, by their name and _dead")
+        if self.shape is not None or self.mode != "append" or self.options or not self.kept_fresh:
+            raise ValueError(
+                f"the tables of {self.name} have records as they are, or typed ones, and are kept fresh by the region's host; "
+                "shape, mode, options and kept_fresh are for tables that are declared one by one"
+            )
 
 
 class HostConfig(BaseModel):

@@ -22,6 +22,18 @@ def is_topic(name: str) -> bool:
     return _TOPIC.fullmatch(name) is not None and name not in (".", "..")
 
 
+def check_pattern(pattern: str) -> None:
+    """ValueError for what is no regular expression, or another one to Kafka's client."""
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"{pattern!r} is not a regular expression: {error.msg} at position {error.pos}") from None
+    if strange := not_posix(pattern):
+        raise ValueError(
+            f"has {strange}, which Kafka's client reads otherwise: as in `grep -E`, with [0-9] for a digit and without (?…)"
+        )
+
+
 def not_posix(pattern: str) -> str:
     """The first part of a pattern with different meanings in Python and POSIX, or empty."""
     for part in _PARTS.finditer(pattern):

@@ -11,6 +11,8 @@ from crkafka_core.config import reference, secret
 STRICT = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 SHAPE = "crkafka.typed:"
 """Prefix of the names of built-in shapes, before the name of the typed table."""
+RECORDS = "crkafka.records:"
+"""The same of a table that has the records of some topics as they are."""
 ARROW = "arrow:"
 """Begins the names of shapes that are functions of Arrow's batches; what follows is `package.module:function`."""
 DEAD = "dead"
@@ -107,7 +109,17 @@ class Typing(BaseModel):
 
 def name_of(shape: str) -> str:
     """The typed table of a built-in shape; empty for another shape."""
-    return shape.removeprefix(SHAPE) if shape.startswith(SHAPE) else ""
+    return shape.removeprefix(SHAPE).partition("@")[0] if shape.startswith(SHAPE) else ""
+
+
+def has_records(shape: str) -> bool:
+    """Whether a shape gives the records of some topics as they are."""
+    return shape.startswith(RECORDS)
+
+
+def topic_of(shape: str) -> str:
+    """The topic for which a template has made the table; empty for a table that is declared by itself."""
+    return shape.partition("@")[2] if name_of(shape) or has_records(shape) else ""
 
 
 def arrow_of(shape: str) -> str:

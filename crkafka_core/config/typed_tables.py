@@ -1,4 +1,5 @@
-"""Expands typed tables: `typed:` names a built-in shape, and declares the table of its dead letters too (SPEC K6).
+"""Expands tables with a built-in shape: `typed:` declares the table of its dead letters too, and `topics:` alone gives records as they
+are (SPEC K6).
 
 An entry becomes one or two tables of the shape `crkafka.typed:NAME`; their writers read the rest from the configuration, by that name.
 """
@@ -10,7 +11,7 @@ from pathlib import Path
 
 from crkafka_core.config import json_columns, location
 from crkafka_core.config.sections import TableConfig
-from crkafka_core.config.typed import DEAD, SHAPE, RegistryConfig, TypedConfig, name_of
+from crkafka_core.config.typed import DEAD, RECORDS, SHAPE, RegistryConfig, TypedConfig, name_of
 
 
 def expanded(
@@ -21,7 +22,8 @@ def expanded(
     for table in tables:
         if table.typed is None:
             _check_owner(table, declared)
-            yield table
+            of_topics = table.shape is None and table.topics is not None
+            yield table.model_copy(update={"shape": RECORDS + table.name}) if of_topics else table
             continue
         typed = _subject(table.typed, table, table.topics or topics, registry)
         yield table.model_copy(update={"shape": SHAPE + table.name, "typed": typed})

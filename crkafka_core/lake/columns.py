@@ -32,7 +32,7 @@ def place_of(table: Table) -> Place | None:
 
 def parts_of(config: RegionConfig, table: Table) -> tuple[Part, ...]:
     """By which a table is partitioned, as configured."""
-    declared = config.table(table.name)
+    declared = config.table(table.name, table.shape)
     fields = declared.partition_fields if declared is not None else ()
     return tuple(Part(field.column, field.transform, field.width) for field in fields)
 

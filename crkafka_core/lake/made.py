@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from crkafka_core.config.sections import GOOD, TableConfig
-from crkafka_core.config.typed import DEAD, arrow_of, name_of
+from crkafka_core.config.typed import DEAD, arrow_of, has_records, name_of
 from crkafka_core.decode.batch import BadRecord
 from crkafka_core.decode.registry import RegistryAway
 from crkafka_core.lake import again, evolution, files, standing, typed
@@ -19,7 +19,7 @@ from crkafka_core.lake.handle import Handle
 from crkafka_core.lake.new_files import NewFiles, Output
 from crkafka_core.lake.pool import Pool
 from crkafka_core.lake.port import Moved, NewFile, Part, Stamp, TableLog, mark_of
-from crkafka_core.lake.transform import Shape, numbered
+from crkafka_core.lake.transform import Identity, Shape, numbered
 from crkafka_core.lake.worker import Made
 from crkafka_core.model.errors import ConfigError, DataLoss
 from crkafka_core.model.plural import plural
@@ -157,7 +157,7 @@ def _place(log: TableLog, permit: Permit, columns: pa.Schema, parts: Sequence[Pa
 def configured(region: Handle, table: Table) -> TableConfig:
     """What the configuration says of the rows of the table's shape."""
     name = name_of(table.shape) or table.name
-    declared = region.config.table(name)
+    declared = region.config.table(name, table.shape)
     if declared is None or declared.shape != table.shape:
         raise ConfigError(
             f"Table {name} of region {region.config.region} is declared with the shape {table.shape}, and the configuration here does not "
@@ -168,7 +168,10 @@ def configured(region: Handle, table: Table) -> TableConfig:
 
 
 def _choose(region: Handle, declared: TableConfig, there: pa.Schema | None) -> typed.Chosen:
-    function = arrow_of(declared.shape or "")
+    shape = declared.shape or ""
+    if has_records(shape):
+        return typed.Chosen(Identity())
+    function = arrow_of(shape)
     return typed.Chosen(Shape(function)) if function else typed.choose(declared, region.config.registry, there)
 
 
@@ -218,17 +221,25 @@ def _named(name: str) -> Iterator[None]:
         raise type(error)(f"Table {name}: {error.message}", hint=error.hint) from error
 
 
+def without_records(region: Handle, permit: Permit) -> bool:
+    """Whether none were merged for the table: nothing has to be committed."""
+    topics = configured(region, permit.table).topics if permit.plan.rows and permit.table.shape else None
+    return not (permit.plan.rows if topics is None else any(due(region, permit.plan, topics).values()))
+
+
+def due(region: Handle, plan: ReadPlan, topics: Collection[str] | None) -> dict[int, int]:
+    """Checkpoint → records that were merged of these topics, and not erased."""
+    if topics is None:
+        return plan.rows_for_tables
+    found = region.plane.read(lambda reader, row: contents.of_topics(reader, row, plan.filled, topics))
+    return {**dict.fromkeys(plan.checkpoints, 0), **found}
+
+
 def _check_whole(region: Handle, plan: ReadPlan, declared: TableConfig, made: Made) -> None:
     """Every record that was merged, and not erased, is in exactly one output; a shape with one may leave rows out."""
-    topics = declared.topics
-    if topics is None:
-        due = plan.rows_for_tables
-    else:
-        found = region.plane.read(lambda reader, row: contents.of_topics(reader, row, plan.filled, topics))
-        due = {**dict.fromkeys(plan.checkpoints, 0), **found}
-    for checkpoint, rows in due.items():
+    for checkpoint, rows in due(region, plan, declared.topics).items():
         given = sum(of[checkpoint] for of in made.rows.values())
-        whole = declared.typed is not None or len(made.rows) > 1
+        whole = not arrow_of(declared.shape or "") or len(made.rows) > 1
         if rows != made.records[checkpoint] or (whole and given != rows):
             raise DataLoss(
                 f"Table {declared.name}: {plural(made.records[checkpoint], 'record')} of checkpoint {checkpoint} came, and {given} rows "

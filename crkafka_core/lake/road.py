@@ -169,13 +169,20 @@ class _Pass:
             self._permitted(permit, hold)
             if rest:
                 self._write(rest)
-            elif not all(map(_brings_nothing, self._permits)):
-                self._files = self._make()
-            return Written("", 0) if _brings_nothing(permit) else self._commit(permit, hold)
+            else:
+                self._empty = made.without_records(self.region, self._permits[0])
+                if not all(map(self._brings_nothing, self._permits)):
+                    self._files = self._make()
+            if self._brings_nothing(permit):
+                return Written("", 0, counts=dict.fromkeys(permit.plan.checkpoints, 0) if permit.table.shape else None)
+            return self._commit(permit, hold)
 
         done = writing.commit(self.region, name, self.asks[name], write, token=self._token)
         if done is not None:
             self._done[name] = done
+
+    def _brings_nothing(self, permit: Permit) -> bool:
+        return permit.commit.kind == tables.ADVANCE and self._empty
 
     def _permitted(self, permit: Permit, hold: Hold) -> None:
         if self._permits:
@@ -228,10 +235,6 @@ class _Pass:
         holds, gone = permit.table.acknowledged, {*permit.plan.checkpoints, *repair.also}
         staying = standing.staying_at(self.region, holds, gone, unnumbered=repair.settles < 0)
         return lambda *_: (holds, staying)
-
-
-def _brings_nothing(permit: Permit) -> bool:
-    return permit.commit.kind == tables.ADVANCE and not permit.plan.rows
 
 
 @contextmanager

@@ -40,6 +40,23 @@ def numbered(schema: pa.Schema) -> pa.Schema:
     return schema.insert(0, pa.field(CHECKPOINT, pa.int64()))
 
 
+_NULLABLE = pa.schema([field.with_nullable(True) for field in SCHEMA])
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Records as they are."""
+
+    def schemas(self) -> Mapping[str, pa.Schema]:
+        return {GOOD: _NULLABLE}
+
+    def open(self) -> Run:
+        return lambda records: {GOOD: records.cast(_NULLABLE)}
+
+    def set_aside(self, records: pa.RecordBatch, reason: str) -> Rows:
+        raise refuse_record(records, reason)
+
+
 @dataclass(frozen=True)
 class Shape:
     """A user's function, `module:function`: RecordBatch → RecordBatch, or → {output: RecordBatch}."""

@@ -144,6 +144,14 @@ def of_topics(reader: Reader, region: Region, ids: Collection[int], topics: Coll
     return found
 
 
+def topics_of(reader: Reader, region: Region, ids: Collection[int]) -> dict[int, set[str]]:
+    """Checkpoint → topics of which it has rows."""
+    found: dict[int, set[str]] = {number: set() for number in ids}
+    for piece in pieces(reader, region, ids):
+        found[piece.checkpoint] |= {r.topic for r in piece.ranges if r.rows}
+    return found
+
+
 def belonging(reader: Reader, region: Region, table: Table) -> Callable[[int], bool]:
     """Whether rows of a checkpoint belong in the table: it is live, or so old that even its row is forgotten (SPEC T2).
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 
+from crkafka_core.config.template import UNPLACED
+from crkafka_core.config.typed import has_records, topic_of
 from crkafka_core.control import Cond, Reader
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Checkpoint, Region, Table, TableCommit
@@ -47,6 +49,11 @@ class TableLag:
     """`kept_fresh: false`: the program that writes it, or Dagster, decides how fresh it is."""
 
     @property
+    def unplaced(self) -> str:
+        """Why somebody should look at the topic of a template's dead letters; empty for another table."""
+        return _unplaced(self.table) if self.table.name.startswith(UNPLACED) and topic_of(self.table.shape) else ""
+
+    @property
     def stuck(self) -> bool:
         """Whether its fence is owed, or its commits have failed, for minutes: more time alone mends neither."""
         return not self.idle and (self.failing > LATE or (self.owes_fence and self.unfenced > LATE))
@@ -81,6 +88,13 @@ class TableLag:
         )
 
 
+def _unplaced(table: Table) -> str:
+    return (
+        f"topic {topic_of(table.shape)} has no table of its own, since that would have another table's name or place, or too long a name: "
+        f"its records come into {table.name} as they are; write it under `except`, and `crkafka tables undeclare {table.name}`"
+    )
+
+
 def lags(reader: Reader, region: Region) -> list[TableLag]:
     """Of every declared table, by name."""
     declared = reader.select(Table, order=("name",))
@@ -90,7 +104,7 @@ def lags(reader: Reader, region: Region) -> list[TableLag]:
 
 def late(reader: Reader, region: Region) -> list[str]:
     """What is wrong with the tables, in words."""
-    return [text for lag in lags(reader, region) for text in (lag.late, lag.spoilt, lag.schema) if text]
+    return [text for lag in lags(reader, region) for text in (lag.late, lag.spoilt, lag.schema, lag.unplaced) if text]
 
 
 def lag(reader: Reader, table: Table) -> TableLag:
@@ -99,7 +113,8 @@ def lag(reader: Reader, table: Table) -> TableLag:
     waits = reader.get(Checkpoint, first[0]) if first else None
     region = reader.region()
     held_up = table.owes_fence and region.phase is Phase.REWINDING
-    recent, recent_bad = _recent(reader, table) if table.shape else (0, 0)
+    decoded = bool(table.shape) and not has_records(table.shape)
+    recent, recent_bad = _recent(reader, table) if decoded else (0, 0)
     return TableLag(
         table=table,
         waiting=checkpoints.count_filled(reader, above=table.acknowledged) if waits else 0,
@@ -113,7 +128,7 @@ def lag(reader: Reader, table: Table) -> TableLag:
         left=table.name in _left_to_others(region),
         recent=recent,
         recent_bad=recent_bad,
-        schema=events.schema_alarm(reader, table.name) if table.shape else "",
+        schema=events.schema_alarm(reader, table.name) if decoded else "",
     )
 
 

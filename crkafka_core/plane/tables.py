@@ -24,11 +24,21 @@ OPEN, DONE, FAILED = "OPEN", "DONE", "FAILED"
 
 
 def declare(
-    tx: Tx, name: str, format: str, path: str, *, shape: str = "", output: str = "", here: bool = False, by: str = ""
+    tx: Tx,
+    name: str,
+    format: str,
+    path: str,
+    *,
+    shape: str = "",
+    output: str = "",
+    here: bool = False,
+    begins: int = 0,
+    by: str = "",
 ) -> Table:
     """Declare a table; it starts at birth, owes no fence, and holds back retirement from now on.
 
-    `here`: it is written without Spark, also one of a shape, or by a name in a catalog.
+    `here`: it is written without Spark, also one of a shape, or by a name in a catalog. `begins`: a checkpoint up to which there are no
+    rows for it; a rewind before it takes it back too.
     """
     region = tx.region()
     old = tx.get(Table, name)
@@ -44,15 +54,21 @@ def declare(
         layout=_layout(path, shape, here=here),
         shape=shape,
         output=output,
+        acknowledged=begins if begins in tx.line(region.head, after=begins - 1) else 0,
     )
-    before = commits(tx, table)
-    if before:
-        table = replace(table, commits=before[-1].number)
-    if before and table.layout == FILES:  # it may hold what was superseded meanwhile
-        table = replace(table, rewind_epoch=region.epoch, fenced_epoch=region.epoch - 1)
+    if before := commits(tx, table):
+        table = _numbered_after(table, before[-1].number, region.epoch)
     tx.add(table)
     events.log(tx, "table declared", f"{name}: {format} at {path}{_shape_in_words(table)}", by=by)
     return table
+
+
+def _numbered_after(table: Table, number: int, epoch: int) -> Table:
+    """Of a table that was declared before: its commits go on from that number."""
+    table = replace(table, commits=number)
+    if table.layout != FILES:
+        return table
+    return replace(table, rewind_epoch=epoch, fenced_epoch=epoch - 1)  # it may hold what was superseded meanwhile
 
 
 def _refuse_path(others: Iterable[Table], name: str) -> None:

@@ -13,9 +13,9 @@ from crkafka_core.lake.handle import Handle
 from crkafka_core.lake.pool import Pool
 from crkafka_core.lake.road import MEANS, Means
 from crkafka_core.model import rows
-from crkafka_core.model.errors import CrkafkaError
+from crkafka_core.model.errors import CrkafkaError, Refused
 from crkafka_core.model.plural import plural
-from crkafka_core.plane import checkpoints
+from crkafka_core.plane import checkpoints, passed, templates
 from crkafka_core.plane import tables as plane
 from crkafka_core.region.feeder_process import FeederProcess
 from crkafka_core.region.joining import Joining
@@ -38,6 +38,10 @@ class ByRoad:
         self._pool = Pool()
         self._region, self._means = region, replace(means, pool=means.pool or self._pool)
         self._joining = Joining(region, means, tell)
+        self._tell = tell
+        self.grows = bool(region.config.templates)
+        self._topics: frozenset[str] = frozenset()
+        self._head = -1
 
     def families(self, reader: Reader, row: rows.Region) -> list[list[rows.Table]]:
         return plane.families(plane.written_here(reader))
@@ -49,6 +53,19 @@ class ByRoad:
 
     def over(self) -> str:
         return ""
+
+    def prepare(self, head: int) -> None:
+        """Declare the tables of new topics, and pass over what has nothing of a table's topic."""
+        if not self.grows or head == self._head:
+            return
+        try:
+            control, config = self._region.plane, self._region.config
+            self._topics = templates.declare_new(control, config, known=self._topics, by="the host")
+            if control.read(lambda reader, _: passed.waiting(reader)):
+                control.do(passed.acknowledge)
+        except Refused as error:
+            self._tell(f"tables of new topics: {error}")
+        self._head = head
 
     def fence(self, name: str) -> object:
         return road.fence(self._region, name, means=self._means)
@@ -99,7 +116,9 @@ def feeding(
     """
     feeders: list[Ending] = []
     declared = [t for t in region.config.tables if t.kept_fresh]
-    if any(map(region.config.without_spark, region.config.tables)):  # also those left to others follow a rewind by it
+    if region.config.templates or any(
+        map(region.config.without_spark, region.config.tables)
+    ):  # also those left to others follow a rewind by it
         feeders.append(Feeder(region, tell=tell))
     if any(not region.config.without_spark(t) for t in declared):
         feeders.append(warm(tell, news or tell) if warm is not None else FeederProcess(region, tell=tell, news=news))

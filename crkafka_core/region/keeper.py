@@ -34,6 +34,8 @@ _LONGEST = 30.0
 """Seconds between two tries of a table that fails."""
 _TOGETHER = 1.0
 """Seconds for which it waits for the commits that it has begun, before it looks what else is due."""
+_AT_ONCE, _LONG = 16, 10.0
+"""Commits that are under way at once, at most, but for those that take longer than so many seconds."""
 _HANGS = 60.0
 """Seconds after which a commit that has not ended is told."""
 LAST = 45.0
@@ -55,6 +57,12 @@ class Way(Protocol):
 
     def why_not(self) -> str:
         """Why nothing can be written now; empty when it can."""
+
+    grows: bool
+    """Whether tables come to it that are not declared yet."""
+
+    def prepare(self, head: int) -> None:
+        """Called before it looks which tables are due."""
 
     def open(self) -> None:
         """Called once there is something to write; may take long."""
@@ -144,7 +152,7 @@ class Keeper(Loop):
         version, wanted = self._region.plane.read(lambda reader, row: (row.version, self._way.families(reader, row)))
         why = self._way.why_not() if wanted else ""
         self._say("", why)
-        if (why and not self._running()) or not (wanted or self._lease):
+        if (why and not self._running()) or not (wanted or self._lease or self._way.grows):
             self._let_go()
             if not self._over.is_set():
                 self._region.plane.wait(version, patience)
@@ -197,14 +205,23 @@ class Keeper(Loop):
         """Begin what is due; whether a commit was made to any table within a moment."""
         assert self._lease is not None
         self._lease.check()
+        self._way.prepare(self._region.plane.read(lambda _, row: row.head))
         owed, behind = self._region.plane.read(lambda reader, row: due(self._way.families(reader, row), reader, row))
         works: Due = [(name, self._way.fence) for name in owed]
         works += [(name, self._way.advance) for name in behind if name not in self._left]
-        begun = [self._begin(name, work) for name, work in works if self._may_begin(name)]
+        able = [(name, work) for name, work in works if self._may_begin(name)]
+        begun = [self._begin(name, work) for name, work in able[: self._room()]]
         limit = self._runtime.now() + _TOGETHER
         for commit in begun:
             self._runtime.ended(commit, max(0.0, limit - self._runtime.now()))
         return any(commit.moved for commit in begun)
+
+    def _room(self) -> int:
+        """How many commits more may be under way; one that takes long is not counted, and holds up no other."""
+        since = self._runtime.now() - _LONG
+        return max(
+            0, _AT_ONCE - sum(w.began > since and not self._runtime.ended(w, 0.0) for w in self._writing.values())
+        )
 
     def _may_begin(self, name: str) -> bool:
         """Not while the last commit is under way, nor so soon after one that failed."""
@@ -269,9 +286,10 @@ def due(families: list[list[Table]], reader: Reader, row: Region) -> tuple[list[
     """Tables that owe a fence, and the first of each family that can take what is merged."""
     unfenced = {table.name for table in epochs.unfenced(reader)}
     owed = [t.name for family in families for t in family if t.name in unfenced]
-    behind = [
-        family[0].name
+    late = [
+        family
         for family in families
         if any(t.acknowledged < row.head for t in family) and not any(t.name in owed for t in family)
     ]
-    return owed, behind
+    late.sort(key=lambda family: min(t.acknowledged for t in family))
+    return owed, [family[0].name for family in late]

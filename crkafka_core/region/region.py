@@ -20,7 +20,19 @@ from crkafka_core.model.errors import ManualAssignment, NoSuchRegion, NotRunning
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Checkpoint
-from crkafka_core.plane import checkpoints, cuts, leases, life, limits, members, pauses, resets, skips, starts
+from crkafka_core.plane import (
+    checkpoints,
+    cuts,
+    leases,
+    life,
+    limits,
+    members,
+    pauses,
+    resets,
+    skips,
+    starts,
+    templates,
+)
 from crkafka_core.plane import restored as restoring
 from crkafka_core.plane import tables as plane_tables
 from crkafka_core.plane.status import Status, status_of
@@ -96,7 +108,9 @@ class Region:
         )
         if configure:
             self._refuse_what_stays()
-        return life.declare(self.plane.store, fresh, tables, configure=configure)
+        made = life.declare(self.plane.store, fresh, tables, configure=configure)
+        templates.declare_new(self.plane, config, again=configure, by=whoami())
+        return made
 
     def _refuse_what_stays(self) -> None:
         try:

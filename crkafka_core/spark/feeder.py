@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 class BySpark:
     """A `Way`."""
 
-    lease, pause = plane.SPARK_FEEDER, 0.1
+    lease, pause, grows = plane.SPARK_FEEDER, 0.1, False
 
     def __init__(
         self,
@@ -58,6 +58,8 @@ class BySpark:
     def warm(self) -> bool:
         """Whether there is a session."""
         return self._spark is not None
+
+    def prepare(self, head: int) -> None: ...
 
     def families(self, reader: Reader, row: Region) -> list[list[Table]]:
         return plane.fed_by_spark(reader, row, self._left)

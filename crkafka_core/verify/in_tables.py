@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from crkafka_core.config.json_columns import PREFIX
 from crkafka_core.config.location import in_catalog
 from crkafka_core.config.sections import GOOD
-from crkafka_core.config.typed import name_of
+from crkafka_core.config.typed import has_records, name_of
 from crkafka_core.lake.folder import folder_of
 from crkafka_core.lake.formats import open_log
 from crkafka_core.lake.handle import Handle
@@ -82,13 +82,15 @@ class Tables:
     def __init__(self, region: Handle, state: State, snapshots: Mapping[str, Snapshot | None], found: Findings) -> None:
         self.region, self.state, self.snapshots, self.found = region, state, snapshots, found
         table, config = state.family[0], region.config
-        declared = config.table(name_of(table.shape) or table.name)
+        declared = config.table(name_of(table.shape) or table.name, table.shape)
         self.topics = declared.topics if declared is not None else None
-        self.typed, self.adopted = bool(name_of(table.shape)), tables.adopts(table)
+        self.typed, self.adopted = bool(name_of(table.shape)) or has_records(table.shape), tables.adopts(table)
         by_program = bool(table.shape) or region.plane.read(lambda reader, row: tables.shaped(reader, table))
         self.placed = self.adopted or self.typed or not by_program
         """Each row is a record, and tells which one."""
-        self.keys = {t.name: tuple(of.keys or ()) for t in state.family if (of := config.table(t.name)) is not None}
+        self.keys = {
+            t.name: tuple(of.keys or ()) for t in state.family if (of := config.table(t.name, t.shape)) is not None
+        }
         """Table → columns of which it has one row for each value, if it does."""
         skips = declared is not None and declared.on_bad_record == "skip"
         self.of_others = self._of_other_topics(skips=skips)
@@ -176,7 +178,7 @@ class Tables:
 
     def place_columns(self, table: Table) -> list[str]:
         """Where a row tells its topic, partition and offset."""
-        prefix = PREFIX if self.typed and table.output in ("", GOOD) else ""
+        prefix = PREFIX if name_of(table.shape) and table.output in ("", GOOD) else ""
         return [prefix + name for name in ("topic", "partition", "offset")]
 
     def belongs(self, checkpoint: int) -> bool:

@@ -174,8 +174,9 @@ def _snapshot(region: Handle, table: Table) -> Snapshot | None:
 def _not_configured(region: Handle, state: State) -> str:
     """A table with a shape or types of which the configuration knows nothing."""
     typed = name_of(state.family[0].shape)
+    shape = state.family[0].shape
     needed = [typed] if typed else [t.name for t in state.family if t.shape]
-    return next((name for name in needed if region.config.table(name) is None), "")
+    return next((name for name in needed if region.config.table(name, shape) is None), "")
 
 
 def _of_ours_unacknowledged(state: State, table: Table, snapshot: Snapshot | None) -> bool:

@@ -30,7 +30,7 @@ def maintain(
         return done
 
     with as_dagster_failure():
-        tried = each(config.tables or [t.name for t in region.settings.tables], one)
+        tried = each(config.tables or region.tables(), one)
         tried.end(context.log.error)
     texts = {name: in_words(done) for name, done in tried.done.items()}
     return dg.Output(None, metadata={"files": sum(done.merged for done in tried.done.values()), **texts})

@@ -33,7 +33,7 @@ def mend(
         return done is not None
 
     with as_dagster_failure():
-        tried = each(config.tables or [t.name for t in region.settings.tables], one)
+        tried = each(config.tables or region.tables(), one)
         tried.end(context.log.error)
     mended = [name for name, was in tried.done.items() if was]
     return dg.Output(None, metadata={"mended": ", ".join(mended) or "none"})

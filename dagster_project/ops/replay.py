@@ -34,7 +34,7 @@ def rewrite(
     context: dg.OpExecutionContext, config: Replay, region: RegionResource, spark: SparkSessionResource
 ) -> dg.Output[None]:
     with as_dagster_failure():
-        names = _tables(config, [t.name for t in region.settings.tables], region.settings.region)
+        names = _tables(config, region.tables(), region.settings.region)
         plan = region.read(lambda reader, row: reading.plan(reader, row, after=config.after, upto=config.upto))
         about: dict[str, int | str] = {"rows": plan.rows, "checkpoints": len(plan.filled), "tables": ", ".join(names)}
         if config.dry_run:

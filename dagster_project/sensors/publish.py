@@ -190,7 +190,8 @@ def publish(context: dg.SensorEvaluationContext, setup: SensorSetup) -> dg.Senso
     if changed and (other := owner.claim(context.instance, region, published=tick.cursor.uid)):
         return dg.SkipReason(other)
     # The attempt goes on with time, whatever is cut meanwhile, so that what a failed run left is asked for again.
-    requests, reasons = tables.requests_for(context, names, seen, change, attempt(seen.now, seen.region.created_at))
+    turn, defined = attempt(seen.now, seen.region.created_at), {t.name for t in region.settings.tables}
+    requests, reasons = tables.requests_for(context, names, seen, change, turn, defined)
     after = dataclasses.replace(
         tick.cursor,
         tables={**tick.cursor.tables, **{name: part.upto for name, part in seen.new.items()}},

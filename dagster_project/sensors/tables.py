@@ -8,18 +8,20 @@ from functools import partial
 
 import dagster as dg
 
+from crkafka_core.config import RegionConfig
 from crkafka_core.config.sections import TableConfig
+from crkafka_core.config.typed import topic_of
 from crkafka_core.control import Reader, Tx
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Region, Table
-from crkafka_core.plane import checkpoints, epochs, hosts, lateness, life, tables
+from crkafka_core.plane import checkpoints, epochs, hosts, lateness, life, tables, templates
 from dagster_project import partitions
 from dagster_project.counted import Counted, count, how_far
 from dagster_project.job_set import WRITES
 from dagster_project.metadata import rows_metadata
-from dagster_project.names import KEEPING_UP, RANGE_END, RANGE_START, Names, key_of
+from dagster_project.names import KEEPING_UP, RANGE_END, RANGE_START, RESERVED, Names, key_of
 from dagster_project.resources import RegionResource
 from dagster_project.sensors.shared import SensorSetup, on_its_way, run_key
 
@@ -109,7 +111,10 @@ def fed(
         so_far = count(reader, row, counted.get(name))
         about = how_far(reader, row, so_far, keyed=name in keyed)
         rows = tables.rows_in(reader, row, ids)
-        brought[name] = Fed(upto, {i: rows.get(i) for i in ids}, by, about, so_far)
+        shown_rows = {
+            i: rows.get(i) for i in ids if rows.get(i) or not topic_of(row.shape)
+        }  # a topic's are few of them
+        brought[name] = Fed(upto, shown_rows, by, about, so_far)
     return brought
 
 
@@ -172,14 +177,17 @@ def declare(region: RegionResource) -> str:
         for table in region.settings.tables:
             if table.name not in known:
                 region.plane.do(partial(_declare, table=table, here=region.settings.without_spark(table)))
+        templates.declare_new(region.plane, region.settings, by="the Dagster sensor")
     except CrkafkaError as error:
         return str(error)
     return ""
 
 
 def _declare(tx: Tx, *, table: TableConfig, here: bool) -> None:
-    about = {"shape": table.shape or "", "output": table.output or ""}
-    tables.declare(tx, table.name, table.format, table.path, **about, here=here, by="the Dagster sensor")
+    shape, output = table.shape or "", table.output or ""
+    tables.declare(
+        tx, table.name, table.format, table.path, shape=shape, output=output, here=here, by="the Dagster sensor"
+    )
 
 
 @dataclass(frozen=True)
@@ -205,19 +213,30 @@ def look(
 ) -> Seen:
     """Which tables are behind, and what hosts have brought since `shown`; not `some`: no table is looked at."""
     settings, limit = setup.region.settings, setup.options.keep_up
-    names = [t.name for t in settings.tables] if some else []
+    names = [*(t.name for t in settings.tables), *of_templates(reader, settings)] if some else []
     keyed = {t.name for t in settings.tables if t.keys}
     behind = waiting(reader, row, names, limit=limit, alone=settings.left_to_others)
     new = fed(reader, row, names, shown, counted, limit=limit, history=settings.ui_history, keyed=keyed)
     return Seen(row, reader.now(), behind, new, looked=bool(names))
 
 
+def of_templates(reader: Reader, settings: RegionConfig) -> list[str]:
+    """Tables of topics, which no definition has: what comes into them is shown by its events."""
+    declared = templates.of_topics(reader) if settings.templates else ()
+    return [table.name for table in declared if table.name not in RESERVED]
+
+
 def requests_for(
-    context: dg.SensorEvaluationContext, names: Names, seen: Seen, change: partitions.Change, attempt_: int
+    context: dg.SensorEvaluationContext,
+    names: Names,
+    seen: Seen,
+    change: partitions.Change,
+    attempt_: int,
+    defined: Collection[str],
 ) -> tuple[list[dg.RunRequest], list[str]]:
     """One run for each table whose next checkpoints are published, or were and have left; what keeps the other tables.
 
-    `change`: what this tick does about the partitions, which the daemon does before it launches runs.
+    `defined`: tables with a definition. `change`: what this tick does about the partitions, which the daemon does before it launches runs.
     """
     requests: list[dg.RunRequest] = []
     reasons = [each.words for each in seen.behind if each.who]
@@ -241,7 +260,8 @@ def requests_for(
         elif on_its_way(context.instance, {KEEPING_UP: f"{names.unique}/{table}"}):
             reasons.append(f"{table}: a run is on its way")
         else:
-            requests.append(request(names, seen.region, table, ready, attempt_, shown=not left))
+            shown = not left and table in defined
+            requests.append(request(names, seen.region, table, ready, attempt_, shown=shown))
     return requests, reasons
 
 

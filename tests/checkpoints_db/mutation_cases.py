@@ -25,6 +25,7 @@ from crkafka_core.plane import (
     life,
     limits,
     members,
+    passed,
     pauses,
     permits,
     reading,
@@ -158,6 +159,12 @@ def _acknowledged(stage: Stage) -> None:
         stage.cut(token)
     permit = stage.plane.do(lambda tx: permits.permit_commit(tx, "t", holder="w", token="w"))
     stage.plane.do(lambda tx: permits.finish_commit(tx, permit, version="1", rows=1))
+
+
+def _quiet(stage: Stage) -> None:
+    shape = "crkafka.records:quiet@quiet"
+    stage.plane.do(lambda tx: tables.declare(tx, "quiet", "delta", "quiet", shape=shape, here=True))
+    stage.cut("a")
 
 
 def _finish_commit(stage: Stage) -> Callable[[Tx], Any]:
@@ -355,6 +362,7 @@ CASES: dict[str, Case] = {
         lambda s: lambda tx: permits.permit_commit(tx, "t", holder="w", token="w"),
     ),
     "finish a commit": (lambda s: s.cut("a"), _finish_commit),
+    "pass over what has nothing of a table's topic": (_quiet, lambda s: passed.acknowledge),
     "permit a fence": (_rewound, lambda s: lambda tx: permits.permit_fence(tx, "t", holder="w", token="f")),
     "finish a fence": (_rewound, _finish_fence),
     "undeclare the last table that owes a fence": (_rewound, lambda s: lambda tx: tables.undeclare(tx, "t")),

@@ -29,7 +29,8 @@ def yaml_blocks(text: str) -> list[str]:
 
 def test_every_key_is_in_the_table_of_the_configuration() -> None:
     table = OPERATIONS.split("## The configuration")[1].split("## The command line")[0]
-    known = [*RegionConfig.model_fields, *TableConfig.model_fields]
+    models = (RegionConfig, TableConfig)
+    known = [field.alias or name for model in models for name, field in model.model_fields.items()]
     assert [k for k in known if f"`{k}`" not in table] == []
 
 

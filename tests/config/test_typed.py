@@ -93,7 +93,6 @@ def test_K6_the_subject_is_that_of_the_topic(tmp_path: Path) -> None:
         ),
         ({"on_bad_record": "skip"}, "has on_bad_record, which is for typed tables"),
         ({"shape": "crkafka.typed:other"}, "is part of the typed table other, which is not declared"),
-        ({"topics": ["orders"]}, "has raw records, and takes those of all topics"),
         (
             {"typed": {"json": "order.json"}, "topics": ["refunds"]},
             "takes the topic refunds, which the region does not read",

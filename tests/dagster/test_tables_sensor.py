@@ -223,3 +223,28 @@ def test_while_a_host_only_begins_no_run_is_launched_for_what_it_will_feed(lande
         said = landed.tick("publish").skip_message
         assert "bronze: its host is starting, and will feed it; 1 checkpoint waits, the first for" in said
     assert landed.tick("publish").run_requests
+
+
+EACH = [[{"each": "topic", "name": "{topic}", "path": "lake/{topic}"}]]
+
+
+@pytest.mark.parametrize("tables", EACH)
+@pytest.mark.parametrize("keys", [{"pattern": "^.*"}])
+def test_K6_a_new_topic_has_its_table_and_its_asset_without_a_reload(landed: LandedSeat) -> None:
+    landed.landing.land(1)
+    landed.publish()
+    landed.landing.new_topic("refunds")
+    landed.landing.land(2)
+    landed.publish()
+    requests = landed.tick("publish", cursor=landed.cursor).run_requests
+    assert {r.run_config["ops"]["advance"]["config"]["table"] for r in requests} == {"orders", "refunds"}
+    for request in requests:
+        job = landed.defs.resolve_job_def(request.job_name)
+        assert job.execute_in_process(run_config=request.run_config, instance=landed.instance).success
+    landed.region.plane.do(age_commits)
+    events = landed.tick("publish", cursor=landed.cursor).asset_events
+    told = {(e.asset_key, e.partition, e.metadata["dagster/partition_row_count"].value) for e in events}
+    orders, refunds = landed.names.table("orders"), landed.names.table("refunds")
+    assert told == {(orders, key_of(1), 2), (orders, key_of(2), 4), (refunds, key_of(2), 2)}
+    observed = {e.asset_key for e in landed.tick("observe").asset_events if isinstance(e, dg.AssetObservation)}
+    assert {orders, refunds} <= observed

@@ -48,6 +48,7 @@ class Landing:
         *,
         name: str = "orders",
         topics: Sequence[str] = ("orders",),
+        pattern: str = "",
         partitions: int = 4,
         members: int = 2,
         control_plane: str = "",
@@ -63,7 +64,7 @@ class Landing:
             control_plane=control_plane or f"sqlite:///{folder}/crkafka.db",
             storage=str(keys.pop("storage", folder / "segments")),
             kafka=kafka or {"bootstrap.servers": "localhost:1", "group.id": name},
-            topics=list(topics),
+            **({"pattern": pattern} if pattern else {"topics": list(topics)}),
             members=members,
             **keys,
         )
@@ -84,16 +85,16 @@ class Landing:
 
     def declare(self, table: TableConfig) -> Table:
         """A table more, or again."""
-        about = {"shape": table.shape or "", "output": table.output or ""}
+        shape, output, here = table.shape or "", table.output or "", self.config.without_spark(table)
         return self.region.plane.do(
             lambda tx: plane_tables.declare(
-                tx, table.name, table.format, table.path, **about, here=self.config.without_spark(table)
+                tx, table.name, table.format, table.path, shape=shape, output=output, here=here
             )
         )
 
-    def land(self, rows: int = 100, *, quiet: Collection[int] = ()) -> int:
-        """One checkpoint with so many rows in each partition but quiet ones; its number."""
-        of = {tp: 0 if tp.partition in quiet else rows for tp in self.tps}
+    def land(self, rows: int = 100, *, quiet: Collection[int | str] = ()) -> int:
+        """One checkpoint with so many rows in each partition but quiet ones, and those of quiet topics; its number."""
+        of = {tp: 0 if {tp.partition, tp.topic} & set(quiet) else rows for tp in self.tps}
         row = self.region.plane.read(lambda _, region: region)
         number, parent = row.filling + 1, row.head
         self.region.plane.do(lambda tx: tx.set_region(filling=number))
@@ -128,6 +129,15 @@ class Landing:
         head = self.region.plane.read(lambda _, row: row.head)
         self.offsets[head] = dict.fromkeys(self.tps, 0)
         self._begin_topics()
+
+    def new_topic(self, topic: str, partitions: int = 1) -> None:
+        """One more that the pattern matches, from what lands next."""
+        new = [TP(topic, p) for p in range(partitions)]
+        head = self.region.plane.read(lambda _, row: row.head)
+        self.tps += new
+        self.offsets[head] |= dict.fromkeys(new, 0)
+        rows = [Initial(self.config.region, self._topic_id(topic), tp.partition, topic, 0, "beginning") for tp in new]
+        self.region.plane.do(lambda tx: tx.add(*rows))
 
     def _topic_id(self, topic: str) -> str:
         return f"id-{topic}" + (f"-{self.topics_made}" if self.topics_made else "")

@@ -1,0 +1,121 @@
+"""A template of tables, `each: topic`: which topics have a table by it, and how each of these tables is declared (SPEC K6)."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from crkafka_core.config import location, typed_tables
+from crkafka_core.config.sections import TableConfig
+from crkafka_core.config.typed import RECORDS, RegistryConfig
+
+TOPIC = "{topic}"
+LONGEST = 128
+"""Letters of a table's name."""
+UNPLACED = "unplaced_"
+"""Begins the names of tables with the records of a topic that cannot have a table of its own name."""
+
+
+@dataclass(frozen=True)
+class OfTopic:
+    """What one template gives a topic."""
+
+    own: tuple[TableConfig, ...]
+    """Its table, and that of its dead letters where it is typed; without a name where none fits."""
+    unplaced: TableConfig
+    """For its records as they are, where it cannot have its own."""
+
+
+def takes(template: TableConfig, topic: str) -> bool:
+    """Whether the topic has a table by the template."""
+    named = template.topics is None or any(_fits(each, topic) for each in template.topics)
+    return named and not any(_fits(each, topic) for each in template.except_ or ())
+
+
+def _fits(named: str, topic: str) -> bool:
+    return re.search(named, topic) is not None if named.startswith("^") else named == topic
+
+
+def tables_of(template: TableConfig, topic: str, registry: RegistryConfig | None) -> Iterator[TableConfig]:
+    """The topic's table, and that of its dead letters where it is typed; without a name where none fits."""
+    name, typed = _filled(template.name, topic), template.typed
+    if typed is not None:
+        filled = {
+            key: value.replace(TOPIC, topic) for key in ("json_file", "subject") if (value := getattr(typed, key))
+        }
+        typed = typed.model_copy(update=filled)
+    path = template.path.replace(TOPIC, _safe(topic) if in_catalog(template) else topic)
+    about = {"name": name, "path": path, "each": None, "except_": None, "topics": (topic,), "typed": typed}
+    for table in typed_tables.expanded([template.model_copy(update=about)], [topic], registry):
+        fits = len(table.name) <= LONGEST
+        yield table.model_copy(update={"name": table.name if fits else "", "shape": f"{table.shape}@{topic}"})
+
+
+def unplaced_of(template: TableConfig, topic: str) -> TableConfig:
+    """The table for the records of a topic whose own table would have the name or the place of another, as they are."""
+    name = f"{UNPLACED}{zlib.crc32(f'{template.name} {topic}'.encode()):08x}"
+    return template.model_copy(
+        update={
+            "name": name,
+            "path": typed_tables.sibling(template.path.replace(TOPIC, "topic"), name),
+            "shape": f"{RECORDS}{name}@{topic}",
+            "topics": (topic,),
+            "partition_by": template.partition_by if template.typed is None else None,
+            **dict.fromkeys(("each", "except_", "typed", "on_bad_record")),
+        }
+    )
+
+
+def _filled(name: str, topic: str) -> str:
+    """A name of the topic: what a name cannot have becomes an underscore, and one stands before a digit at its beginning."""
+    filled = name.replace(TOPIC, _safe(topic))
+    return f"_{filled}" if filled[0].isdigit() else filled
+
+
+def _safe(topic: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_]", "_", topic)
+
+
+def in_catalog(template: TableConfig) -> bool:
+    """Whether the tables are in a catalog."""
+    return location.in_catalog(template.path.replace(TOPIC, "topic"))
+
+
+def clash(table: TableConfig, taken: Mapping[str, str], beside: Sequence[tuple[str, str]]) -> str:
+    """Why a topic cannot have its table: by name and path of other topics' tables, and of what else there is; empty if it can."""
+    topic = (table.topics or ("",))[0]
+    if not table.name:
+        return f"no name of a table has room for topic {topic}"
+    at = f"the table of topic {topic} would be {table.name} at {table.path}"
+    if table.name in taken or table.path in taken.values():
+        return f"{at}, which is another table's name or place"
+    for what, path in beside:
+        if what == table.name or location.overlap(path, table.path):
+            return f"{at}, and {what} is at {path}"
+    return ""
+
+
+def check_types(template: TableConfig, registry: RegistryConfig | None) -> None:
+    """ValueError where the types of such tables come from a registry, and none is named."""
+    for _ in tables_of(template, "topic", registry):
+        pass
+
+
+def check(templates: Sequence[TableConfig], storage: str, topics: Sequence[str] | None) -> None:
+    """Refuse templates whose tables would lie in one another or among segments, and topics that the region does not read."""
+    for template in templates:
+        for other in templates:
+            if other is not template and (other.path == template.path or other.name == template.name):
+                raise ValueError(
+                    f"the tables of {template.name} and of {other.name} would have one name or path; give each its own"
+                )
+        folder = template.path.partition(TOPIC)[0].rpartition("/")[0]
+        if not in_catalog(template) and location.overlap(folder, storage):
+            raise ValueError(
+                f"the tables of {template.name} would lie in {folder}, where the storage is too; give them a folder of their own"
+            )
+        for topic in template.topics or ():
+            if topics is not None and not topic.startswith("^") and topic not in topics:
+                raise ValueError(f"{template.name} names the topic {topic}, which the region does not read")

@@ -1,0 +1,131 @@
+"""`each: topic` makes tables of topics: their names, which topics they are for, and what is refused (SPEC K6)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crkafka_core.config import RegionConfig
+from crkafka_core.config.changes import changes
+from crkafka_core.config.problem import BadConfiguration
+from crkafka_core.config.typed import topic_of
+
+EACH = {"each": "topic", "name": "{topic}", "path": "lake/{topic}"}
+
+
+def region(folder: Path, *tables: dict[str, Any], **keys: Any) -> RegionConfig:
+    given = {"pattern": "^.*"} if "topics" not in keys else {}
+    return RegionConfig.of(
+        base=folder,
+        region="shop",
+        control_plane="sqlite:///var/crkafka.db",
+        storage="var/segments",
+        kafka={"bootstrap.servers": "localhost:1", "group.id": "shop"},
+        tables=list(tables),
+        **given,
+        **keys,
+    )
+
+
+def names(config: RegionConfig, topic: str) -> list[str]:
+    return [table.name for of in config.of_topic(topic) for table in of.own]
+
+
+def test_K6_a_template_gives_each_topic_a_table_that_its_row_finds_again(tmp_path: Path) -> None:
+    config = region(tmp_path, {"name": "all", "path": "all"}, {**EACH, "partition_by": ["partition"]})
+    assert [table.name for table in config.tables] == ["all"]
+    for topic, name in {"shop.orders-v1": "shop_orders_v1", "2024": "_2024", "orders": "orders"}.items():
+        ((table,),) = (of.own for of in config.of_topic(topic))
+        assert (table.name, table.path, table.topics) == (name, str(tmp_path / "lake" / topic), (topic,))
+        assert topic_of(table.shape or "") == topic
+        assert config.table(name, table.shape or "") == table
+        assert config.without_spark(table)
+
+
+def test_K6_a_template_survives_the_control_plane_and_its_changes_are_told(tmp_path: Path) -> None:
+    config, other = region(tmp_path, EACH), region(tmp_path, {**EACH, "except": "^tmp"})
+    read = RegionConfig.from_json(config.to_json())
+    assert read == config and read.templates == config.templates
+    assert [str(change) for change in changes(config, other)] != []
+    assert RegionConfig.from_json(other.to_json()).of_topic("tmp.a") == []
+
+
+@pytest.mark.parametrize(
+    ("keys", "with_table"),
+    [
+        ({"topics": r"^shop\."}, {"shop.a", "shop.b"}),
+        ({"topics": ["shop.a", "x"]}, {"shop.a", "x"}),
+        ({"except": ["shop.b", "^x"]}, {"shop.a"}),
+        ({"topics": r"^shop\.", "except": r"^.*b$"}, {"shop.a"}),
+    ],
+)
+def test_K6_topics_and_except_narrow_a_template(tmp_path: Path, keys: dict[str, Any], with_table: set[str]) -> None:
+    config = region(tmp_path, {**EACH, **keys})
+    assert {topic for topic in ("shop.a", "shop.b", "x") if config.of_topic(topic)} == with_table
+
+
+def test_K6_a_typed_template_gives_each_topic_its_subject_and_its_dead_letters(tmp_path: Path) -> None:
+    typed = {**EACH, "name": "t_{topic}", "typed": {"avro": "registry"}, "format": "iceberg"}
+    config = region(tmp_path, typed, registry={"url": "http://localhost:1"})
+    ((good, dead),) = (of.own for of in config.of_topic("a.b"))
+    assert (good.name, dead.name, dead.output) == ("t_a_b", "t_a_b_dead", "dead")
+    assert good.typed is not None and good.typed.subject == "a.b-value"
+    assert (good.path, dead.path) == (str(tmp_path / "lake/a.b"), str(tmp_path / "lake/t_a_b_dead"))
+    assert good.shape == dead.shape and config.table("t_a_b", good.shape or "") == good
+
+
+def test_K6_in_a_catalog_the_name_is_one_of_the_catalog(tmp_path: Path) -> None:
+    conf = {
+        "spark.sql.catalog.lake.type": "hadoop",
+        "spark.sql.catalog.lake.warehouse": str(tmp_path / "warehouse"),
+    }
+    each = {**EACH, "format": "iceberg", "path": "lake.bronze.{topic}"}
+    config = region(tmp_path, each, host={"processes": True, "conf": conf})
+    assert [table.path for of in config.of_topic("a.b-c") for table in of.own] == ["lake.bronze.a_b_c"]
+
+
+@pytest.mark.parametrize(
+    ("table", "keys", "text"),
+    [
+        ({"name": "one"}, {}, "write {topic} in both"),
+        ({"path": "lake/one"}, {}, "write {topic} in both"),
+        ({"each": None}, {}, "write each: topic"),
+        ({"each": "partition"}, {}, "must be one of topic"),
+        ({"each": None, "name": "a", "topics": "^a"}, {}, "a pattern goes with each: topic"),
+        ({"topics": "^a+?"}, {}, "which Kafka's client reads otherwise"),
+        ({"shape": "a:b"}, {}, "declared one by one"),
+        ({"kept_fresh": False}, {}, "declared one by one"),
+        ({"path": "var/{topic}"}, {}, "where the storage is too"),
+        ({"typed": {"avro": "registry"}}, {}, "names none"),
+        ({"path": "lake.bronze.{topic}"}, {}, "would be written by Spark"),
+        ({}, {"topics": ["a.b", "a_b"]}, "another table's name or place; write it under `except`"),
+        ({"topics": ["c"]}, {"topics": ["a.b"]}, "which the region does not read"),
+    ],
+)
+def test_K6_a_template_that_cannot_work_is_refused(
+    tmp_path: Path, table: dict[str, Any], keys: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(BadConfiguration) as refused:
+        region(tmp_path, {**EACH, **table}, **keys)
+    assert text in str(refused.value)
+
+
+def test_K6_clashes_of_known_topics_are_told(tmp_path: Path) -> None:
+    config = region(tmp_path, EACH, {"name": "orders", "path": "elsewhere"})
+    assert config.clashes(["a", "b"]) == []
+    told = config.clashes(["a.b", "a_b", "orders", "x" * 200])
+    assert [text.partition(";")[0].partition(" would")[0] for text in told] == [
+        "the table of topic a_b",
+        "the table of topic orders",
+        f"no name of a table has room for topic {'x' * 200}",
+    ]
+
+
+def test_K6_a_table_of_some_topics_has_records_as_they_are_and_is_written_without_spark(tmp_path: Path) -> None:
+    config = region(tmp_path, {"name": "some", "path": "some", "topics": ["a"]})
+    assert config.without_spark(config.tables[0])
+    assert RegionConfig.from_json(config.to_json()) == config
+    with pytest.raises(BadConfiguration, match="records of some topics"):
+        region(tmp_path, {"name": "some", "path": "lake.bronze.some", "topics": ["a"]})
