@@ -1,6 +1,7 @@
 """Runs the test suites of `tests/suites.toml`, two at a time, and ends with a table.
 
-Much of a suite's time is waiting for real services: two lanes keep two cores busy. What a suite prints appears when it ends.
+Much of a suite's time is waiting for real services: two lanes keep two cores busy. Once a minute the test that each running suite is
+at is printed; what a suite prints appears when it ends.
 
 `run_suites.py test` is what `make test` runs, `run_suites.py soak` the long ones; names of suites after that run only
 these. A suite fails when a test fails, when it has no tests, or when it leaves a process running. Its budget is a warning, since a slow
@@ -33,8 +34,10 @@ AT = "CRKAFKA_SUITE_AT"
 LANES = 2
 """Suites that run at once: with three, both cores are busy all the time and nothing ends sooner."""
 PRINTING = threading.Lock()
-PATIENCE = 4.0
-"""A suite that has taken this many times its budget is ended: it hangs, on any machine."""
+PATIENCE = 10.0
+"""A suite that has taken this many times its budget is ended: it hangs, on any machine. A test that hangs has a limit of its own."""
+RUNNING: dict[str, Path] = {}
+"""Suites that run, each with the file that names its test."""
 LAST_LINES = 40
 """Of the output of a suite whose pytest did not end by itself, said again at the very end."""
 
@@ -97,8 +100,9 @@ def run(suite: Suite) -> Outcome:
     said = report.with_suffix(".log")
     with tempfile.TemporaryDirectory(prefix="crk-", ignore_cleanup_errors=True) as folder:
         Path(folder).chmod(0o755)
-        at = Path(folder) / "test-that-runs"
+        at = RUNNING[suite.name] = Path(folder) / "test-that-runs"
         env = {**os.environ, **suite.environment, MARK: mark, AT: str(at), "TMPDIR": folder, "PYTHONUNBUFFERED": "1"}
+        env.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of processes would each compile the project
         child = _start(suite, report, said, env)
         heard = _Heard(child.pid)
         try:
@@ -118,6 +122,7 @@ def run(suite: Suite) -> Outcome:
             outcome.troubles.append(f"pytest was ended by {signal.Signals(-code).name}{_within(at)}")
             outcome.last_words = _end_of(said) + heard.rest()
         outcome.troubles += end_leftovers(mark)
+    del RUNNING[suite.name]
     read_report(report, outcome)
     if code > 1:
         outcome.troubles.append("has no tests" if code == 5 else f"pytest ended with {code}")
@@ -184,7 +189,10 @@ def _last_lines(text: str) -> str:
 
 
 def _within(at: Path) -> str:
-    return f" in {at.read_text()}" if at.exists() else ""
+    """The test that the file names, if its suite has begun one and still runs."""
+    with contextlib.suppress(OSError):
+        return f" in {at.read_text()}"
+    return ""
 
 
 def _end_of(said: Path) -> str:
@@ -277,8 +285,9 @@ def main(arguments: list[str]) -> int:
             while waiting:
                 done, waiting = wait(waiting, timeout=60)
                 if not done:
-                    left = ", ".join(running[f].name for f in waiting)
-                    print(f".. {time.monotonic() - began:.0f} s; still to end: {left}", flush=True)
+                    now = ", ".join(f"{name}{_within(at)}" for name, at in list(RUNNING.items()))
+                    later = len(waiting) - len(RUNNING)
+                    print(f".. {time.monotonic() - began:.0f} s: {now}; {later} suites to begin", flush=True)
         except BaseException:
             lanes.shutdown(wait=False, cancel_futures=True)
             raise

@@ -69,6 +69,7 @@ def one_suite(runner: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         (tmp_path / "tests" / "conftest.py").write_text(TELLS_WHICH_RUNS)
         entry = f'[[test]]\nname = "it"\npaths = ["tests/test_it.py"]\nbudget = {budget}\n'
         (tmp_path / "tests" / "suites.toml").write_text(entry)
+        monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # a third of the time, in each of a dozen pytests
         monkeypatch.setattr(runner, "ROOT", tmp_path)
         monkeypatch.setattr(runner, "REPORTS", tmp_path / "artifacts")
         code = runner.main(["test"])
@@ -114,7 +115,7 @@ def test_a_suite_without_tests_fails_the_run(one_suite) -> None:
 
 
 def test_a_suite_that_hangs_is_ended_and_fails_the_run(one_suite) -> None:
-    code, said = one_suite("import time\ndef test_a(): time.sleep(90)\n", budget=3)
+    code, said = one_suite("import time\ndef test_a(): time.sleep(90)\n", budget=1.2)
     assert code == 1
     assert "ended after 12 s in tests/test_it.py::test_a" in said
 
