@@ -407,7 +407,7 @@ def an_older_control_plane_is_trusted(stack: ExitStack) -> None:
     nobody_remembers_what_was_seen_of_sql(stack)
 
 
-@mutation("T3", "X4", "I7", "I10", "D3", "M8", faults=RESTORES, since=184)
+@mutation("T3", "X4", "I7", "I10", "D3", "M8", faults=RESTORES, since=238)
 def nobody_remembers_what_was_seen_of_sql(stack: ExitStack) -> None:
     put(stack, MemberPlane, "_saw", lambda self, epoch, version, head, opened: None)
 

@@ -41,6 +41,17 @@ class Outcome:
 
     failures: list[Failure] = field(default_factory=list)
     strikes: set[Strike] = field(default_factory=set)
+    actions: set[str] = field(default_factory=set)
+    """Of all histories: mutations of SQL, faults, decisions, without their numbers."""
+    tuples: int = 0
+    cuts: int = 0
+
+    def add(self, other: Outcome) -> None:
+        self.failures += other.failures
+        self.strikes |= other.strikes
+        self.actions |= other.actions
+        self.tuples += other.tuples
+        self.cuts += other.cuts
 
     def report(self) -> str:
         """What was tried, and what never was: faults that struck in no schedule while the region was in a phase."""
@@ -61,19 +72,19 @@ STORES: dict[str, Stores] = {"memory": MemoryStore, "sqlite": sqlite}
 
 def _chunk(seeds: Sequence[int], store: str) -> Outcome:
     """In a worker."""
-    found = Outcome()
+    outcome = Outcome()
     for seed in seeds:
         history = simulate(seed, stores=STORES[store])
-        found.strikes |= history.pairs
-        if history.violation is not None:
-            found.failures.append((seed, str(history.violation)))
-    return found
+        failures = [] if history.violation is None else [(seed, str(history.violation))]
+        actions = {what.rstrip(" 0123456789") for _, _, what, _ in history.entries}
+        outcome.add(Outcome(failures, history.pairs, actions, history.tuples, history.cuts))
+    return outcome
 
 
 def run(seeds: Sequence[int], *, store: str = "memory") -> Outcome:
     """Stops soon after the first that breaks a rule."""
     chunks = iter([seeds[at : at + CHUNK] for at in range(0, len(seeds), CHUNK)])
-    found = Outcome()
+    outcome = Outcome()
 
     def submit(count: int) -> Iterator[Future[Outcome]]:
         for chunk in islice(chunks, count):
@@ -83,11 +94,10 @@ def run(seeds: Sequence[int], *, store: str = "memory") -> Outcome:
     polite = {"initializer": os.nice, "initargs": (10,)}
     with ProcessPoolExecutor(WORKERS, mp_context=multiprocessing.get_context("spawn"), **polite) as pool:
         running = set(submit(2 * WORKERS))
-        while running and not found.failures:
+        while running and not outcome.failures:
             done, running = wait(running, return_when=FIRST_COMPLETED)
             for each in done:
-                found.failures += each.result().failures
-                found.strikes |= each.result().strikes
-            running |= set(submit(0 if found.failures else len(done)))
-    found.failures.sort()
-    return found
+                outcome.add(each.result())
+            running |= set(submit(0 if outcome.failures else len(done)))
+    outcome.failures.sort()
+    return outcome

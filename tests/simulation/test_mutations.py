@@ -40,7 +40,7 @@ def test_a_failing_seed_is_shrunk_and_still_fails_by_the_same_rule() -> None:
     with planted.planted():
         seed = next(s for s in range(200) if not (h := simulate(s)).ok and len(h.faults) > 2)
         before = simulate(seed)
-        plan, history = shrink(seed, tries=60)
+        plan, history = shrink(seed, tries=20)
     assert before.violation is not None and history.violation is not None
     assert history.violation.rule == before.violation.rule
     assert len(plan.faults) < len(before.faults)

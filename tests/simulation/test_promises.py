@@ -9,7 +9,7 @@ from tests.simulation.one_failure import Unnoticed
 from tests.simulation.promises import PROMISES, Promise
 from tests.simulation.silences import SILENCES, Silence
 
-SEEDS = range(3)
+SEEDS = range(2)
 
 
 @pytest.mark.parametrize("promise", PROMISES, ids=lambda p: p.__name__)

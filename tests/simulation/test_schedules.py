@@ -17,10 +17,10 @@ from crkafka_core.protocol import reset_policy
 from tests.rigs.simulation import plan, simulate
 from tests.rigs.simulation.oracle import Oracle
 from tests.rigs.simulation.plan import Fault, Plan
-from tests.simulation.schedules import run, sqlite
+from tests.simulation.schedules import Outcome, run, sqlite
 
-IN_MEMORY = int(os.environ.get("CRKAFKA_SCHEDULES", "600"))
-ON_SQLITE = max(200, IN_MEMORY // 4)
+IN_MEMORY = int(os.environ.get("CRKAFKA_SCHEDULES", "200"))
+ON_SQLITE = IN_MEMORY // 4
 LONG = 20_000
 FIRST = int(os.environ.get("CRKAFKA_SEED", "0"))
 """The soak runs other seeds than `make test`."""
@@ -31,10 +31,31 @@ def large(seed: int) -> Plan:
     return replace(plan(seed), segment_rows=0, queue_rows=0)
 
 
+@pytest.fixture(scope="module")
+def in_memory() -> Outcome:
+    return run(range(FIRST, FIRST + IN_MEMORY))
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(2.0 * IN_MEMORY + 120)
-def test_random_faults_in_memory_break_no_invariant() -> None:
-    assert run(range(FIRST, FIRST + IN_MEMORY)).failures == []
+def test_random_faults_in_memory_break_no_invariant(in_memory: Outcome) -> None:
+    assert in_memory.failures == []
+
+
+@pytest.mark.timeout(2.0 * IN_MEMORY + 120)
+def test_seeds_differ_in_what_they_try(in_memory: Outcome) -> None:
+    """Every fault strikes, cuts merge, resets and rewinds happen, tables are fenced: the schedules are not empty."""
+    planned = {fault.kind for seed in range(FIRST, FIRST + IN_MEMORY) for fault in plan(seed).faults}
+    assert {kind for _, _, kind in in_memory.strikes} >= planned
+    assert {
+        "sql: permits.finish_fence",
+        "rewinds to",
+        "sql: _retire.lease",
+        "sql: cuts.give_up",
+        "sql: members.withdraw",
+        "sql: triggers.ask",
+    } <= in_memory.actions
+    assert in_memory.tuples > 20 * IN_MEMORY and in_memory.cuts > 5 * IN_MEMORY
 
 
 @pytest.mark.slow
@@ -58,12 +79,12 @@ def test_twenty_thousand_schedules_break_no_invariant(
     assert outcome.failures == []
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_seed_replays_exactly(seed: int) -> None:
     assert simulate(seed).lines() == simulate(seed).lines()
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(4))
 def test_a_seed_gives_the_same_history_on_both_control_planes(seed: int) -> None:
     assert simulate(seed, stores=sqlite).lines() == simulate(seed).lines()
 
@@ -301,30 +322,9 @@ def test_cuts_of_several_segments_and_full_queues_are_among_what_is_tried(monkey
 
     monkeypatch.setattr(Oracle, "_merge", merges)
     monkeypatch.setattr(EventLoop, "_may_poll", may)
-    histories = [simulate(seed) for seed in range(40)]
+    histories = [simulate(seed) for seed in range(40) if plan(seed).segment_rows]
     assert all(history.ok for history in histories)
     assert several > 20 and full > 20, (several, full)
-
-
-def test_seeds_differ_in_what_they_try() -> None:
-    """Every fault strikes, cuts merge, resets and rewinds happen, tables are fenced: the schedules are not empty."""
-    kinds, whats, tuples, cuts = set(), set(), 0, 0
-    for seed in range(100):
-        history = simulate(seed)
-        assert history.ok, history.text(last=40)
-        tuples, cuts = tuples + history.tuples, cuts + history.cuts
-        kinds |= {kind for _, _, kind in history.pairs}
-        whats |= {what.rstrip(" 0123456789") for _, _, what, _ in history.entries}
-    assert kinds >= {fault.kind for seed in range(100) for fault in plan(seed).faults}
-    assert {
-        "sql: permits.finish_fence",
-        "rewinds to",
-        "sql: _retire.lease",
-        "sql: cuts.give_up",
-        "sql: members.withdraw",
-        "sql: triggers.ask",
-    } <= whats
-    assert tuples > 2000 and cuts > 500
 
 
 def test_the_history_names_who_did_what_when() -> None:
