@@ -33,11 +33,6 @@ def test_a_crash_after_each_statement_in_memory(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_crash_after_each_statement_on_sqlite(case: str) -> None:
-    _crash_everywhere(case, lambda: open_store("sqlite://", clock=_Steady()))
-
-
-@pytest.mark.parametrize("case", CASES)
 def test_a_connection_that_dies_after_each_statement(case: str) -> None:
     """The store tries again by itself: the caller hears of nothing."""
     stage, work = _staged(case, MemoryStore(_Steady()))

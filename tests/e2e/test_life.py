@@ -15,7 +15,6 @@ from tests.rigs.scenario import Scenario
 Make = Callable[..., Scenario]
 
 
-@pytest.mark.parametrize("control_plane", ["sqlite", "postgres"], indirect=True)
 def test_twenty_cuts_of_a_steady_run_land_every_record_once(scenario: Make) -> None:
     """SPEC C3, C5, D1, I1-I5, I12: one commit and one merge per cut, no reset in all that time."""
     s = scenario(members=2, partitions=4, rate=2_000)

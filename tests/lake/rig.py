@@ -146,18 +146,17 @@ class Rig:
         self.landing.rewind(target)
         self.landed = {number: of for number, of in self.landed.items() if number <= target}
 
-    def truth(self, *, erased: bool = False) -> list[Row]:
-        """What the table has to hold once it has followed: all that landed, and was neither rewound nor erased, unless `erased`."""
-        known: dict[int, Any] = {}
-        if not erased:
-            rows = self.region.plane.read(lambda reader, _: reader.select(Checkpoint))
-            known = {c.id: c.erased.get("orders", {}) for c in rows}
+    def truth(self) -> list[Row]:
+        """What the table has to hold once it has followed: all that landed, and was neither rewound nor erased."""
+        erased = self.region.plane.read(
+            lambda reader, _: {c.id: c.erased.get("orders", {}) for c in reader.select(Checkpoint)}
+        )
         return sorted(
             (checkpoint, partition, offset)
             for checkpoint, of in self.landed.items()
             for partition, start, stop in of
             for offset in range(start, stop)
-            if offset not in known.get(checkpoint, {}).get(partition, ())
+            if offset not in erased.get(checkpoint, {}).get(partition, ())
         )
 
     # What a reader sees, and what others do

@@ -21,7 +21,7 @@ from crkafka_core.plane import retire
 from crkafka_core.region.retire import delete_all
 from crkafka_core.segments.batch import SCHEMA, SEGMENT
 from crkafka_core.segments.storage import Storage
-from tests.tables.conftest import STEPS, Crash, Lake, dies_at, upto
+from tests.tables.conftest import Crash, Lake, dies_at, upto
 
 
 def test_only_empty_checkpoints_are_acknowledged_without_a_commit(lake: Lake) -> None:
@@ -77,28 +77,22 @@ def test_what_the_user_does_to_the_table_leaves_segments_alone(lake: Lake) -> No
     assert audit.look(lake.region, "bronze").clean
 
 
-@pytest.mark.parametrize("compacted", [False, True], ids=["", "and compacted"])
-@pytest.mark.parametrize("there", [False, True], ids=["a new table", "a table"])
-@pytest.mark.parametrize("step", STEPS)
-def test_a_crash_and_a_retry_leave_each_row_once(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch, step: str, there: bool, compacted: bool
+def test_rows_of_a_writer_that_died_after_its_commit_come_once_though_the_user_compacts_them(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if there:
-        lake.landing.land(5)
-        road.advance(lake.region, "bronze")
-    start = 5 if there else 0
+    """At each other step, and without the user: tests/lake/test_road.py."""
+    lake.landing.land(5)
+    road.advance(lake.region, "bronze")
     lake.landing.land(5), lake.landing.land(5)
-    if not (there and step == "after making the table"):
-        with monkeypatch.context() as patch, pytest.raises(Crash):
-            dies_at(step)(patch)
-            road.advance(lake.region, "bronze")
-    if compacted and lake.path.exists() and step == "after the commit":
-        lake.delta().optimize.compact()
+    with monkeypatch.context() as patch, pytest.raises(Crash):
+        dies_at("after the commit")(patch)
+        road.advance(lake.region, "bronze")
+    lake.delta().optimize.compact()
     lake.writer_dies()
     lake.landing.land(5)
     road.advance(lake.region, "bronze", limit=1)
     road.advance(lake.region, "bronze")
-    assert lake.rows() == upto(start + 15)
+    assert lake.rows() == upto(20)
     assert audit.look(lake.region, "bronze").clean
 
 
