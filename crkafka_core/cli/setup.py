@@ -111,7 +111,7 @@ def init(config: RegionConfig) -> Initialised:
         checks.refuse(before, config)
     checks.group_is_free(config, known)
     with Region.open(config) as region:
-        row = region.init()
+        row = region.init(again=True)
     changed = checks.since(before, config) if before is not None else []
     warning = checks.read_otherwise(changed)
     return Initialised(config.region, row.uid, before is None, tuple(map(str, changed)), row.members_wanted, warning)

@@ -208,7 +208,7 @@ class _Pass:
             for hold in self._holds:
                 hold.check()
 
-        with _pool(self.means) as pool:
+        with pool_of(self.means) as pool:
             files = made.by_transform(self.region, fetch, pool, self._permits, self._logs, check)
         self.region.plane.do(lambda tx: self._note(tx, files))
         return {name: partial(files.__getitem__, name) for name in files}
@@ -238,7 +238,8 @@ class _Pass:
 
 
 @contextmanager
-def _pool(means: Means) -> Iterator[Pool]:
+def pool_of(means: Means) -> Iterator[Pool]:
+    """Its pool, or one for the time of the block."""
     if means.pool is not None:
         yield means.pool
         return

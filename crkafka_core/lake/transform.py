@@ -40,7 +40,7 @@ def numbered(schema: pa.Schema) -> pa.Schema:
     return schema.insert(0, pa.field(CHECKPOINT, pa.int64()))
 
 
-_NULLABLE = pa.schema([field.with_nullable(True) for field in SCHEMA])
+NULLABLE = pa.schema([field.with_nullable(True) for field in SCHEMA])
 
 
 @dataclass(frozen=True)
@@ -48,10 +48,10 @@ class Identity:
     """Records as they are."""
 
     def schemas(self) -> Mapping[str, pa.Schema]:
-        return {GOOD: _NULLABLE}
+        return {GOOD: NULLABLE}
 
     def open(self) -> Run:
-        return lambda records: {GOOD: records.cast(_NULLABLE)}
+        return lambda records: {GOOD: records.cast(NULLABLE)}
 
     def set_aside(self, records: pa.RecordBatch, reason: str) -> Rows:
         raise refuse_record(records, reason)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
@@ -138,17 +139,16 @@ def counted_in(reader: Reader, region: Region, table: Table, topics: Collection[
 
 def of_topics(reader: Reader, region: Region, ids: Collection[int], topics: Collection[str]) -> dict[int, int]:
     """Checkpoint → rows that were merged of these topics."""
-    found = dict.fromkeys(ids, 0)
-    for piece in pieces(reader, region, ids):
-        found[piece.checkpoint] += sum(r.rows for r in piece.ranges if r.topic in topics)
-    return found
+    merged = rows_by_topic(reader, region, ids)
+    return {number: sum(rows for topic, rows in of.items() if topic in topics) for number, of in merged.items()}
 
 
-def topics_of(reader: Reader, region: Region, ids: Collection[int]) -> dict[int, set[str]]:
-    """Checkpoint → topics of which it has rows."""
-    found: dict[int, set[str]] = {number: set() for number in ids}
+def rows_by_topic(reader: Reader, region: Region, ids: Collection[int]) -> dict[int, Counter[str]]:
+    """Checkpoint → topic → rows that were merged, and not erased."""
+    found: dict[int, Counter[str]] = {number: Counter() for number in ids}
     for piece in pieces(reader, region, ids):
-        found[piece.checkpoint] |= {r.topic for r in piece.ranges if r.rows}
+        for r in piece.ranges:
+            found[piece.checkpoint][r.topic] += r.rows
     return found
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from crkafka_core.config.typed import topic_of
@@ -23,7 +24,7 @@ def waiting(reader: Reader) -> list[tuple[list[Table], list[int]]]:
     if not near:
         return []
     line = reader.line(region.head, after=min(t.acknowledged for t in near))
-    topics = contents.topics_of(reader, region, line)
+    topics = contents.rows_by_topic(reader, region, line)
     return [(family, ids) for family in _idle(reader, near) if (ids := list(_without(family[0], line, topics)))]
 
 
@@ -37,10 +38,10 @@ def _idle(reader: Reader, near: Sequence[Table]) -> Iterator[list[Table]]:
             yield family
 
 
-def _without(table: Table, line: Sequence[int], topics: dict[int, set[str]]) -> Iterator[int]:
+def _without(table: Table, line: Sequence[int], topics: Mapping[int, Counter[str]]) -> Iterator[int]:
     for checkpoint in line:
         if checkpoint > table.acknowledged:
-            if topic_of(table.shape) in topics[checkpoint]:
+            if topics[checkpoint][topic_of(table.shape)]:
                 return
             yield checkpoint
 

@@ -72,6 +72,37 @@ def permit_commit(
     return _permit(tx, table, lease, plan, kind=kind, after=after, upto=last, token=token)
 
 
+def permit_together(tx: Tx, names: Collection[str], *, holder: str, token: str, limit: int, most: int) -> list[Permit]:
+    """Permit one write of what follows to those of the tables that are where the first is, and that no other writes or fences.
+
+    At most `limit` checkpoints, and `most` bytes of segments; none where one checkpoint has more.
+    """
+    region = tx.region()
+    restored.refuse(region)
+    declared = [t for t in tx.select(Table, ("name", "in", list(names))) if not t.owes_fence]
+    first = min((t.acknowledged for t in declared), default=0)
+    level = [_begun(tx, region, t) for t in declared if t.acknowledged == first]
+    plan = _next(tx, region, level[0], None, limit) if level else None
+    while plan is not None and plan.bytes > most and len(plan.line) > 1:
+        plan = _next(tx, region, level[0], None, len(plan.line) // 2)
+    if plan is None or not plan.line or plan.bytes > most:
+        return []
+    running = tx.select(Lease, ("until", ">", tx.now()))
+    others = {lease.kind for lease in running if lease.token != token}
+    given = []
+    for table in level:
+        if tables.kind_of_lease(table.name) in others:
+            continue
+        mine = _mine(tx, table, token) if len(others) < len(running) else None
+        lease, ids = _take(tx, table, holder, token), plan.checkpoints
+        given.append(
+            _permit(tx, table, lease, plan, kind=ADVANCE, after=table.acknowledged, upto=ids[-1], token=token)
+            if mine is None
+            else Permit(table, mine, lease, plan)
+        )
+    return given
+
+
 def _begun(tx: Tx, region: Region, table: Table) -> Table:
     """One that has nothing yet begins where the history does: what led to its first checkpoint cannot be read any more (SPEC T2)."""
     if table.acknowledged and tables.last_write(tx, table) is not None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
+from crkafka_core.config.location import in_catalog
+from crkafka_core.config.typed import has_records, topic_of
 from crkafka_core.control import Reader
-from crkafka_core.lake import road
+from crkafka_core.lake import road, together
 from crkafka_core.lake.handle import Handle
 from crkafka_core.lake.pool import Pool
 from crkafka_core.lake.road import MEANS, Means
@@ -42,9 +45,32 @@ class ByRoad:
         self.grows = bool(region.config.templates)
         self._topics: frozenset[str] = frozenset()
         self._head = -1
+        self._together: dict[str, list[str]] = {}
+        """The first table of a pass → all that it is for."""
+        self._alone: set[str] = set()
+        """Tables that have left one, and are written by themselves, once they can be."""
 
     def families(self, reader: Reader, row: rows.Region) -> list[list[rows.Table]]:
-        return plane.families(plane.written_here(reader))
+        """Those of one shape together, and those of many topics that take the same checkpoints by one pass."""
+        families = plane.families(plane.written_here(reader))
+        if not self.grows:
+            return families
+        level: dict[tuple[int, int], list[rows.Table]] = {}
+        of_topic = Counter[str]()
+        """Tables of each topic, which are in several passes."""
+        for table in (family[0] for family in families if self._goes_together(family, row.head)):
+            of_topic[topic := topic_of(table.shape)] += 1
+            level.setdefault((table.acknowledged, of_topic[topic]), []).append(table)
+        passes = [list(group) for of in level.values() for group in _chunks(of) if len(group) > 1]
+        self._together = {group[0].name: [table.name for table in group] for group in passes}
+        taken = {name for group in self._together.values() for name in group}
+        return [*(family for family in families if family[0].name not in taken), *passes]
+
+    def _goes_together(self, family: list[rows.Table], head: int) -> bool:
+        table = family[0]
+        late = self._means.logs is MEANS.logs and in_catalog(table.path) and not table.version
+        waits = table.acknowledged < head and not table.owes_fence and table.name not in self._alone
+        return waits and has_records(table.shape) and bool(topic_of(table.shape)) and not late
 
     def why_not(self) -> str:
         return ""
@@ -71,8 +97,15 @@ class ByRoad:
         return road.fence(self._region, name, means=self._means)
 
     def advance(self, name: str) -> None:
+        if (names := self._together.get(name)) is not None:
+            came = together.advance(self._region, names, means=self._means)
+            self._alone.update(came.left)
+            for each in came.done:
+                self._joining.committed(each)
+            return
         if road.advance(self._region, name, means=self._means) is not None:
             self._joining.committed(name)
+        self._alone.discard(name)
 
     def between(self) -> None:
         self._joining.begin()
@@ -84,6 +117,12 @@ class ByRoad:
         self._pool.close()
         self._joining.end(_JOINED)
         return 0.0
+
+
+def _chunks(level: list[rows.Table]) -> Iterator[list[rows.Table]]:
+    """Of equal size, as many as one pass takes at most."""
+    count = -(-len(level) // together.AT_ONCE)
+    return (level[i::count] for i in range(count))
 
 
 class Feeder(Keeper):

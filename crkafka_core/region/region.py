@@ -81,8 +81,11 @@ class Region:
 
     # Its life
 
-    def init(self, *, configure: bool = True) -> rows.Region:
-        """Make the region in the control plane; with `configure`, also update the configuration of an existing one."""
+    def init(self, *, configure: bool = True, again: bool = False) -> rows.Region:
+        """Make the region in the control plane; with `configure`, also update the configuration of an existing one.
+
+        `again`: tables of topics that were undeclared are declared again.
+        """
         config = self.config
         tables = tuple(
             rows.Table(
@@ -109,7 +112,7 @@ class Region:
         if configure:
             self._refuse_what_stays()
         made = life.declare(self.plane.store, fresh, tables, configure=configure)
-        templates.declare_new(self.plane, config, again=configure, by=whoami())
+        templates.declare_new(self.plane, config, again=again, by=whoami())
         return made
 
     def _refuse_what_stays(self) -> None:

@@ -361,6 +361,10 @@ CASES: dict[str, Case] = {
         lambda s: s.cut("a"),
         lambda s: lambda tx: permits.permit_commit(tx, "t", holder="w", token="w"),
     ),
+    "permit a pass over several tables": (
+        _quiet,
+        lambda s: lambda tx: permits.permit_together(tx, ["t", "quiet"], holder="w", token="w", limit=9, most=1 << 30),
+    ),
     "finish a commit": (lambda s: s.cut("a"), _finish_commit),
     "pass over what has nothing of a table's topic": (_quiet, lambda s: passed.acknowledge),
     "permit a fence": (_rewound, lambda s: lambda tx: permits.permit_fence(tx, "t", holder="w", token="f")),

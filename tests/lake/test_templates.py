@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 from crkafka_core.config.template import UNPLACED
-from crkafka_core.lake import audit, erase, road
+from crkafka_core.lake import audit, erase, road, together
 from crkafka_core.model.rows import Initial, Table, TableCommit
 from crkafka_core.plane import erasure, lateness, passed, templates
 from crkafka_core.plane import tables as plane
@@ -239,20 +240,83 @@ def _dead(*_: Any, **__: Any) -> None:
 
 
 def test_K6_many_tables_are_all_fed_and_few_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    landing = made(tmp_path, topics=tuple(f"t{i:02}" for i in range(20)))
-    landing.land(1)
-    most = _counting(monkeypatch)
+    typed = {"json": str(tmp_path / "any.json")}
+    (tmp_path / "any.json").write_text(json.dumps({"type": "object", "properties": {"id": {"type": "integer"}}}))
+    landing = made(tmp_path, topics=tuple(f"t{i:02}" for i in range(20)), typed=typed, on_bad_record="skip")
+    landing.land(2)
+    most = _counting(monkeypatch, road)
     feed(landing)
     assert 1 < most() <= 16
-    commits = landing.region.plane.read(lambda reader, _: reader.select(TableCommit))
-    assert sorted((c.table, c.upto, c.rows) for c in commits) == [(f"t{i:02}", 1, 2) for i in range(20)]
+    assert _commits(landing) == [(f"t{i:02}", 1, 4) for i in range(20)]
 
 
-def _counting(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+def until(keeper: Feeder, landing: Landing, wanted: dict[str, int], seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while declared(landing) != wanted:
+        assert keeper.turn(0.05) and time.monotonic() < end, declared(landing)
+
+
+def _of_checkpoint(landing: Landing, checkpoint: int) -> list[TableCommit]:
+    return landing.region.plane.read(lambda reader, _: reader.select(TableCommit, ("upto", "=", checkpoint)))
+
+
+def _commits(landing: Landing) -> list[tuple[str, int, int]]:
+    commits = landing.region.plane.read(lambda reader, _: reader.select(TableCommit, ("status", "=", plane.DONE)))
+    return sorted((commit.table, commit.upto, commit.rows) for commit in commits)
+
+
+@pytest.mark.parametrize("format", ["delta", "iceberg"])
+def test_K6_tables_of_many_topics_take_their_checkpoints_by_one_pass(tmp_path: Path, format: str) -> None:
+    landing = made(tmp_path, topics=tuple(f"t{i:02}" for i in range(20)), format=format)
+    landing.land(2)
+    landing.land(3, quiet=["t03"])
+    feed(landing)
+    tokens = landing.region.plane.read(lambda reader, _: {c.token for c in reader.select(TableCommit)})
+    assert len(tokens) == 1
+    assert _commits(landing) == [(f"t{i:02}", 2, 4 if i == 3 else 10) for i in range(20)]
+    assert there(landing, "t07", format) == {("t07", 1): 4, ("t07", 2): 6}
+    assert there(landing, "t03", format) == {("t03", 1): 4}
+    assert verified(landing) == []
+
+
+def test_K6_a_table_that_fails_leaves_the_pass_and_comes_by_itself(tmp_path: Path) -> None:
+    landing = made(tmp_path, topics=tuple(f"t{i}" for i in range(5)))
+    landing.land(1)
+    (tmp_path / "lake").mkdir()
+    (tmp_path / "lake" / "t2").write_text("in the way")
+    keeper = Feeder(landing.region, means=MEANS)
+    others = {"t0": 1, "t1": 1, "t2": 0, "t3": 1, "t4": 1}
+    until(keeper, landing, others)
+    landing.land(1)
+    until(keeper, landing, {**dict.fromkeys(others, 2), "t2": 0})
+    assert len({commit.token for commit in _of_checkpoint(landing, 2) if commit.table != "t2"}) == 1
+    (tmp_path / "lake" / "t2").unlink()
+    keeper.abandon()
+    feed(landing)
+    assert there(landing, "t2") == {("t2", 1): 2, ("t2", 2): 2}
+    assert verified(landing) == []
+
+
+def test_K6_who_dies_in_a_pass_leaves_what_is_committed_to_be_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    landing = made(tmp_path, topics=tuple(f"t{i}" for i in range(4)))
+    landing.land(1)
+    declare(landing)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("crkafka_core.plane.permits.finish_commit", _dead)
+        together.advance(landing.region, [f"t{i}" for i in range(4)], means=MEANS)
+    assert set(declared(landing).values()) == {0}
+    feed(landing)
+    assert [there(landing, f"t{i}") for i in range(4)] == [{(f"t{i}", 1): 2} for i in range(4)]
+    assert verified(landing) == []
+
+
+def _counting(monkeypatch: pytest.MonkeyPatch, module: Any) -> Callable[[], int]:
     """Commits under way at once."""
     import threading
 
-    now, most, lock, advance = [0], [0], threading.Lock(), road.advance
+    now, most, lock, advance = [0], [0], threading.Lock(), module.advance
 
     def counted(*rest: Any, **keys: Any) -> Any:
         with lock:
@@ -264,5 +328,5 @@ def _counting(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
             with lock:
                 now[0] -= 1
 
-    monkeypatch.setattr(road, "advance", counted)
+    monkeypatch.setattr(module, "advance", counted)
     return lambda: most[0]

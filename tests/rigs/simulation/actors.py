@@ -58,11 +58,11 @@ class SimulatedRegion(Region):
         super().__init__(config or actor.world.config, actor.plane, actor.runtime)
         self._actor = actor
 
-    def init(self, *, configure: bool = True) -> RegionRow:
+    def init(self, *, configure: bool = True, again: bool = False) -> RegionRow:
         """By an older program it raises no protocol, as the code that runs here would."""
         if self.plane.spoken != SPOKEN:
             return self.plane.read(lambda _, row: row)
-        return super().init(configure=configure)
+        return super().init(configure=configure, again=again)
 
     def storage(self) -> Storage:
         return SimulatedStorage(self._actor.world, self._actor)

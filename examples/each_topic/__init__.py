@@ -1,0 +1,1 @@
+"""A table for each topic that a pattern matches, now or later, by one line."""
