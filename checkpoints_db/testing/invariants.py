@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from crkafka_core.control import Reader, Store
 from crkafka_core.model.offsets import TP
-from crkafka_core.model.rows import Event, Region
+from crkafka_core.model.rows import ANY_GENERATION, Event, Region
 from crkafka_core.verify import chain
 from crkafka_core.verify.history import History
 from crkafka_core.verify.verdict import Findings, Remembered
@@ -37,6 +37,10 @@ class Invariants:
         chain.by_sql(history, findings, self.seen)
         for c in history.kept:  # by time: only where no clock steps back
             known = {TP(i.topic, i.partition) for i in history.initials if i.at <= c.opened_at}
+            if (
+                c.generation == ANY_GENERATION
+            ):  # a handover covers what was fixed when its number was handed out (SPEC X10)
+                known &= {tp for f in history.fillers.get(c.id, ()) for tp in f.offsets}
             for tp in sorted(known - history.merged[c.id].keys()):
                 findings.add("I4", f"{tp} was known when the cut was opened, and is missing", checkpoint=c.id, tp=tp)
         if [e.seq for e in reader.select(Event)] != list(range(1, row.next_event)):

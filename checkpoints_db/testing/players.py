@@ -72,7 +72,7 @@ class Player:
 
     def part(self, checkpoint: int, names: Collection[str], generation: int | None = None) -> Part:
         """Its honest contribution."""
-        offsets = {tp: (self.start[tp], self.position[tp], self.position[tp] - self.start[tp]) for tp in self.held}
+        offsets = {tp: (self.start[tp], self.position[tp], self.position[tp] - self.start[tp]) for tp in self.start}
         spans = tuple(Span(tp, *o) for tp, o in sorted(offsets.items()) if o[2])
         rows = sum(o[2] for o in offsets.values())
         path = segment_path(f"uid-{self.plane.region}", self.epoch, self.incarnation, checkpoint, 0)
@@ -85,7 +85,7 @@ class Player:
             generation=self.generation if generation is None else generation,
             members=tuple(names),
             offsets=offsets,
-            topic_ids={tp.topic: TOPIC_IDS[tp.topic] for tp in self.held},
+            topic_ids={tp.topic: TOPIC_IDS[tp.topic] for tp in self.start},
             segments=[ClosedSegment(path, rows, rows * 100, f"hash {path}", spans)] if rows else [],
         )
 
@@ -101,14 +101,15 @@ class Player:
             self.crash()
             return "ended"
         if self.reported is not None and self.reported != (self.generation, self.held):
-            return self._withdraw(want.epoch)
+            return self._withdraw()
         if want.epoch == self.epoch and self.contributed and want.head == self.contributed:
             self.base, self.start, self.contributed = want.head, dict(self.position), 0
             return "merged"
-        if (self.epoch, self.base) != (want.epoch, want.head) or self.reported is None:
+        fills = want.fills is not None and want.fills == self.start.keys() and self.epoch == want.epoch
+        if (self.epoch, self.base) != (want.epoch, want.head) or (self.reported is None and not fills):
             return self._resolve(want.epoch, want.head)
         if want.phase is Phase.RUNNING:
-            for tp in self.held:
+            for tp in self.held & self.start.keys():
                 self.position[tp] += self.random.randrange(4)
             return "submitted"
         if want.cut is not None and want.cut.mine is not None and self.contributed != want.cut.id:
@@ -131,13 +132,8 @@ class Player:
         self.incarnation = who.incarnation
         return "registered"
 
-    def _withdraw(self, epoch: int) -> str:
-        flowed = self.position != self.start
-        self.plane.do(
-            lambda tx: members.withdraw(
-                tx, self.name, self.incarnation, epoch=epoch, why="rebalance", wants_reset=flowed
-            )
-        )
+    def _withdraw(self) -> str:
+        self.plane.do(lambda tx: members.withdraw(tx, self.name, self.incarnation, why="rebalance"))
         self.reported, self.contributed = None, 0
         return "withdrew"
 

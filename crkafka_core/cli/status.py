@@ -21,7 +21,7 @@ from crkafka_core.control import Reader
 from crkafka_core.model.errors import ConfigError, ServiceUnavailable
 from crkafka_core.model.rows import Checkpoint, Event, Region
 from crkafka_core.model.visible import json_text, visible
-from crkafka_core.plane import events
+from crkafka_core.plane import events, handover
 from crkafka_core.plane.checkpoints import newest
 from crkafka_core.plane.lateness import TableLag
 from crkafka_core.plane.status import MemberView, Status, status_of
@@ -167,6 +167,7 @@ def _print_region(status: Status) -> None:
             ("epoch", r.epoch),
             ("head", r.head if status.head is None else f"{r.head}, merged {moment(status.head.merged_at)}"),
             ("open cut", f"{r.open_cut}, waits for {', '.join(status.missing) or 'the merge'}" if r.open_cut else ""),
+            ("handover", "" if (handed := handover.current(r)) is None else handed.text),
             ("next cut", "" if due is None else "now" if due <= now else f"in {span(due - now)}"),
             ("members", f"{len(status.live)} of {r.members_wanted} wanted"),
             ("resets in a row", r.consecutive or ""),

@@ -30,6 +30,8 @@ class LimitKeys(BaseModel):
     """A table or reader that holds back retirement for longer is reported."""
     drain_timeout: Seconds = Field(DEFAULT.drain_timeout, gt=0)
     """Deadline of a cut."""
+    handover_timeout: Seconds = Field(DEFAULT.handover_timeout, gt=0)
+    """Deadline of a handover: who has not contributed by then is left out, and its records are read again."""
     reset_timeout: Seconds = Field(DEFAULT.reset_timeout, gt=0)
     """A reset that takes longer is tried again."""
     start_grace: Seconds = DEFAULT.start_grace
@@ -45,11 +47,11 @@ class LimitKeys(BaseModel):
     max_consecutive_resets: StrictInt = Field(DEFAULT.max_consecutive_resets, ge=1, le=MOST)
     """Resets in a row at which the region stops."""
     forced_budget: StrictInt = Field(DEFAULT.forced_budget, ge=1, le=MOST)
-    """Forced resets and losses of one member within `forced_window`; then the region stops."""
+    """Losses of one member within `forced_window` at which the region stops."""
     forced_window: Seconds = DEFAULT.forced_window
     """Window of `forced_budget`."""
     forced_without_cut: StrictInt = Field(DEFAULT.forced_without_cut, ge=1, le=MOST)
-    """Forced resets and losses of one member without a completed cut; then the region stops."""
+    """Losses of one member without a completed cut in between at which the region stops."""
     backoff_base: Seconds = DEFAULT.backoff_base
     """The nth consecutive reset waits this times 2ⁿ."""
     backoff_cap: Seconds = DEFAULT.backoff_cap

@@ -201,7 +201,7 @@ class EventLoop:
                 self.rebalances += 1
                 self._step(sg.Assigned(rebalance.partitions, rebalance.generation))
             else:
-                self._step(sg.Revoked(f"partitions {rebalance.kind}", thrown_out=rebalance.kind is Kind.LOST))
+                self._step(sg.Revoked(f"partitions {rebalance.kind}"))
         self._errors(polled)
         for unreadable in self.troubles.polled(polled):
             self._reporter.do(sg.Tell("unreadable", str(unreadable)))

@@ -98,12 +98,10 @@ class Reporter(Loop):
                 self._ask_topic_ids()
             case sg.Contribute():
                 self._contribute(effect)
-            case sg.Withdraw(epoch, why, wants_reset, thrown_out):
-                plane.do(
-                    lambda tx: members.withdraw(
-                        tx, name, incarnation, epoch=epoch, why=why, wants_reset=wants_reset, thrown_out=thrown_out
-                    )
-                )
+            case sg.Withdraw(why):
+                plane.do(lambda tx: members.withdraw(tx, name, incarnation, why=why))
+            case sg.AskToLeave(epoch):
+                plane.do(lambda tx: members.ask_to_leave(tx, name, incarnation), epoch=epoch)
             case sg.GiveUp(cut, why, cause):
                 why = f"{name}: {why}"
                 plane.do(lambda tx: cuts.give_up(tx, cut, member=name, incarnation=incarnation, why=why, cause=cause))

@@ -21,6 +21,8 @@ class OpenCut:
     """Partitions that the cut expects of this incarnation; None if it expects none."""
     landed: tuple[tuple[TP, int], ...] | None = None
     """Offsets below which all declared tables have acknowledged, where they are behind the parent; None: no table is declared (SPEC S2)."""
+    handover: bool = False
+    """Whether the cut is a handover's: the members stop, go on polling, and start from its merge in another epoch (SPEC X10)."""
 
 
 @dataclass(frozen=True)

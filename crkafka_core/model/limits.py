@@ -22,6 +22,8 @@ class Limits:
     """Time after which an unsettled group raises an alarm (SPEC G8, X8)."""
     drain_timeout: float = 180.0
     """Deadline of a cut: drain and checkpoint (SPEC D4)."""
+    handover_timeout: float = 5.0
+    """Deadline of a handover, and of a cut that is open when one begins (SPEC X10)."""
     reset_timeout: float = 180.0
     """Time in a settled group after which a reset is attempted again (SPEC X7)."""
     stale_generation: float = 10.0
@@ -33,10 +35,10 @@ class Limits:
     max_consecutive_resets: int = 5
     """Consecutive resets at which the region is STOPPED (SPEC X6)."""
     forced_budget: int = 20
-    """Forced resets and losses of one operator within `forced_window` (SPEC X6)."""
+    """Losses of one operator within `forced_window` at which the region is STOPPED (SPEC X6)."""
     forced_window: float = 600.0
     forced_without_cut: int = 10
-    """Forced resets and losses of one operator since the last completed cut (SPEC X6)."""
+    """Losses of one operator without a completed cut in between at which the region is STOPPED (SPEC X6)."""
     backoff_cap: float = 60.0
     """Longest wait before an attempt; the nth consecutive one waits 2**n (SPEC X6)."""
     backoff_base: float = 1.0

@@ -39,6 +39,10 @@ UNSETTLED = frozenset({Phase.BIRTH, Phase.RESETTING, Phase.REWINDING})
 """Phases in which members come to rest on their starts and nothing flows."""
 
 
+FLOWING = frozenset({Phase.RUNNING, Phase.CUTTING})
+"""Phases in which records flow."""
+
+
 class ClientState(StrEnum):
     """States of a member's client (SPEC M6)."""
 

@@ -48,6 +48,8 @@ class Region(Row):
     """The last number handed out, which rows are written with while records flow (SPEC C8)."""
     opened: int = 0
     """The last number whose cut was opened; it never goes back (SPEC C8, G10)."""
+    handover_json: str = ""
+    """The handover that is under way: its cut, and the reset that follows its merge; empty without one (SPEC X10)."""
     next_event: int = 1
     born: bool = False
     """Whether the initial offsets of all partitions at birth are recorded (SPEC S3)."""
@@ -209,14 +211,10 @@ class ResetCause(StrEnum):
     """A member joined or left the group, and Kafka assigned the partitions again."""
     REBALANCE = "rebalance"
     """Kafka revoked partitions, and SQL knows of no member that joined, left or was lost."""
-    THROWN_OUT = "thrown out"
-    """A member lost its partitions: it had not polled, or sent no heartbeat, for too long."""
-    THROWN_OUT_TOGETHER = "thrown out together"
-    """Several members lost their partitions at once: Kafka was unreachable, and no member is to blame."""
     LOST = "lost"
     """A member's process died, hung, or was restarted."""
     LEFT = "left"
-    """A member left while a cut waited for it."""
+    """A member leaves, for good or to be started again."""
     FAILURE = "failure"
     """A member failed at its own work."""
     MISMATCH = "mismatch"

@@ -39,6 +39,10 @@ class CheckpointStatus(StrEnum):
     EMPTY = "EMPTY"
 
 
+ANY_GENERATION = -2
+"""Generation of a cut that compares none: its members may be in the middle of a rebalance (SPEC X10)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Checkpoint(Row):
     """The numbered result of a cut; its parent is the head it started from (SPEC C5)."""
@@ -75,6 +79,8 @@ class Checkpoint(Row):
     """Written when retired: {topic: its id}. An archive from before ids were kept lacks those of recreated topics (SPEC T2)."""
     if_new: bool = False
     """Whether the cut becomes a checkpoint only with new records, as a cut that is due by itself (SPEC V1)."""
+    without_json: str = "[]"
+    """Names of members without whose part it was merged: lost, or silent at the deadline of a handover (SPEC X10)."""
     erased_json: str = "{}"
     """Erased records, which tables no longer have: {topic: {partition: [offset]}} (SPEC K6)."""
 

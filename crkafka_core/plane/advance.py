@@ -43,7 +43,7 @@ def advance(tx: Tx) -> Phase:
         members.watch_generations(tx, limit.stale_generation, max(limit.stale_generation, limit.session_timeout))
         region = tx.region()
     if region.phase is Phase.CUTTING:
-        _finish_cut(tx, region)
+        cuts.finish(tx)
     elif region.phase is Phase.REWINDING:
         epochs.after_fence(tx)
     before = tx.region().phase
@@ -54,23 +54,6 @@ def advance(tx: Tx) -> Phase:
     ):  # one step at a time: who watches sees each phase (SPEC G9)
         life.last_cut(tx)
     return tx.region().phase
-
-
-def _finish_cut(tx: Tx, region: Region) -> None:
-    row = tx.get(Checkpoint, region.open_cut)
-    assert row is not None
-    if cuts.complete(tx, row.id):
-        cuts.merge(tx, row.id)
-    elif tx.now() > row.deadline:
-        missing = cuts.waits_for(tx, row.id)
-        who = ", ".join(missing)
-        resets.begin(
-            tx,
-            ResetCause.LATE,
-            f"cut {row.id} was not done by its deadline; {who} did not contribute",
-            member=missing[0] if missing else "",
-            by="the deadline",
-        )
 
 
 def _resume(tx: Tx, region: Region) -> None:

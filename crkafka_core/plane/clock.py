@@ -39,7 +39,8 @@ def begin_waits_anew(tx: Tx) -> None:
         tx.put(replace(started, at=now))
     opened = tx.get(Checkpoint, region.open_cut) if region.open_cut else None
     if opened is not None and opened.opened_at > now:
-        tx.put(replace(opened, opened_at=now, deadline=now + limits.of(region).drain_timeout))
+        left = min(opened.deadline - opened.opened_at, limits.of(region).drain_timeout)
+        tx.put(replace(opened, opened_at=now, deadline=now + left))
     leave_the_future(tx)
     for member in tx.select(Member):
         if max(member.stale_since, member.first_registered_at, member.registered_at) > now:

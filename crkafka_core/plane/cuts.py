@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from crkafka_core.control import Cond, Reader, Tx
@@ -24,7 +24,21 @@ from crkafka_core.model.rows import (
 )
 from crkafka_core.model.segment import ClosedSegment
 from crkafka_core.model.segment_name import SegmentName
-from crkafka_core.plane import epochs, events, halting, hosts, leases, limits, numbers, resets, roster, settling, starts
+from crkafka_core.plane import (
+    epochs,
+    events,
+    halting,
+    handover,
+    hosts,
+    leases,
+    limits,
+    numbers,
+    resets,
+    roster,
+    settling,
+    starts,
+)
+from crkafka_core.plane.handover import Handover
 from crkafka_core.protocol import merge as rules
 
 
@@ -86,7 +100,7 @@ def open_cut(
 
 
 def _open(tx: Tx, region: Region, *, token: str, cause: str, if_new: bool) -> Checkpoint:
-    now = tx.now()
+    now, ordinary = tx.now(), not region.handover_json
     checkpoint = Checkpoint(
         region=region.name,
         id=region.filling,
@@ -95,9 +109,9 @@ def _open(tx: Tx, region: Region, *, token: str, cause: str, if_new: bool) -> Ch
         status=CheckpointStatus.OPEN,
         cause=cause,
         token=token,
-        generation=roster.live(tx)[0].generation,
+        generation=roster.live(tx)[0].generation if ordinary else rows.ANY_GENERATION,
         opened_at=now,
-        deadline=now + limits.of(region).drain_timeout,
+        deadline=now + limits.of(region).drain_timeout if ordinary else handover.deadline(tx),
         members=tx.count(Filler, ("checkpoint", "=", region.filling)),
         cluster_id=region.cluster_id,
         if_new=if_new,
@@ -105,6 +119,47 @@ def _open(tx: Tx, region: Region, *, token: str, cause: str, if_new: bool) -> Ch
     tx.add(checkpoint)
     tx.set_region(phase=Phase.CUTTING, phase_since=now, open_cut=checkpoint.id, opened=checkpoint.id)
     return checkpoint
+
+
+def hand_over(tx: Tx, why: Handover) -> None:
+    """A rebalance or a loss while records flow: merge what is submitted, then reset to the new head (SPEC X10).
+
+    An ordinary cut that is open merges first. Where nobody who fills the number is left, there is nothing to merge.
+    """
+    handover.begin(tx, why)
+    if not tx.region().open_cut:
+        _open_handover(tx)
+    if tx.region().open_cut:
+        finish(tx)
+
+
+def _open_handover(tx: Tx) -> None:
+    """The cut of the number that is being filled; nobody goes on behind it."""
+    region = tx.region()
+    why = handover.current(region)
+    assert why is not None
+    if handover.live(tx, tx.select(Filler, ("checkpoint", "=", region.filling))):
+        token = f"handover, number {region.filling} of epoch {region.epoch}"
+        _open(tx, region, token=token, cause="handover", if_new=True)
+        handover.opened(tx, why, region.filling)
+    else:
+        _reset(tx, why)
+
+
+def _reset(tx: Tx, why: Handover) -> None:
+    resets.begin(tx, why.cause, why.text, member=why.member, by=why.by)
+
+
+def finish(tx: Tx) -> None:
+    """Merge the open cut as soon as no contribution is waited for; past its deadline an ordinary one is aborted (SPEC D4, X10)."""
+    row = tx.get(Checkpoint, tx.region().open_cut)
+    assert row is not None
+    missing, late = waits_for(tx, row.id), tx.now() > row.deadline
+    if not missing or (late and tx.region().handover_json):
+        merge(tx, row.id)
+    elif late:
+        why = f"cut {row.id} was not done by its deadline; {', '.join(missing)} did not contribute"
+        resets.begin(tx, ResetCause.LATE, why, member=missing[0], by="the deadline")
 
 
 def _check_may_open(reader: Reader, region: Region) -> None:
@@ -212,8 +267,7 @@ def contribute(tx: Tx, part: Part) -> Contributed | Refused:
         resets.begin(tx, ResetCause.MISMATCH, str(wrong), member=part.member)
         return refused
     _store(tx, region.name, part)
-    there = tx.select(rows.Contribution, ("checkpoint", "=", part.checkpoint))
-    return Contributed(part.checkpoint, complete=not any(rules.wrong_sets(fillers, there)))
+    return Contributed(part.checkpoint, complete=complete(tx, part.checkpoint))
 
 
 def _mismatch(region: Region, checkpoint: Checkpoint, fillers: Sequence[Filler], part: Part) -> Mismatch | None:
@@ -228,7 +282,7 @@ def _mismatch(region: Region, checkpoint: Checkpoint, fillers: Sequence[Filler],
         if part.offsets[tp][0] != due:
             left = f"checkpoint {checkpoint.parent} left it at {due}" if due != NO_START else "it has no stored start"
             return Mismatch(f"{part.member}: {tp} begins at {part.offsets[tp][0]}, but {left}.")
-    if part.generation != checkpoint.generation:
+    if part.generation != checkpoint.generation != rows.ANY_GENERATION:
         return Mismatch(f"{part.member} is in generation {part.generation}; the cut fixed {checkpoint.generation}.")
     if part.base != checkpoint.parent:
         return Mismatch(
@@ -316,12 +370,16 @@ def parts(reader: Reader, checkpoint: int) -> tuple[list[Filler], list[rows.Cont
 
 
 def waits_for(reader: Reader, checkpoint: int) -> list[str]:
-    """Names of the members whose contribution is not there yet."""
-    return sorted(rules.wrong_sets(*parts(reader, checkpoint))[0])
+    """Names of the members whose contribution is awaited: in a handover only of those that can still make one."""
+    fillers, contributions = parts(reader, checkpoint)
+    missing = rules.wrong_sets(fillers, contributions)[0]
+    if missing and reader.region().handover_json:
+        missing &= handover.live(reader, fillers)
+    return sorted(missing)
 
 
 def complete(reader: Reader, checkpoint: int) -> bool:
-    return not any(rules.wrong_sets(*parts(reader, checkpoint)))
+    return not waits_for(reader, checkpoint)
 
 
 def hand_in(tx: Tx, part: Part) -> Contributed | Refused:
@@ -335,44 +393,72 @@ def hand_in(tx: Tx, part: Part) -> Contributed | Refused:
     return stored
 
 
+@dataclass(frozen=True)
+class _Gathered:
+    """What is there of an open cut when it merges, and who is left out."""
+
+    row: Checkpoint
+    why: Handover | None
+    fillers: Sequence[Filler]
+    contributions: Sequence[rows.Contribution]
+    offsets: Sequence[ContributedOffset]
+    gone: Sequence[Filler]
+    strange: Collection[str]
+    """Incarnations that the cut did not expect."""
+
+
 def merge(tx: Tx, checkpoint: int) -> Checkpoint | Refused:
     """Merge the contributions if exactly the expected members are in; the region goes on from there (SPEC C3).
 
-    A merge that is incomplete is refused and stays open; one that is wrong aborts the cut and keeps the evidence.
+    A merge that is incomplete is refused and stays open; one that is wrong aborts the cut and keeps the evidence. In a handover nobody
+    is waited for who is lost or late (SPEC X10).
     """
-    region = tx.region()
-    row = tx.get(Checkpoint, checkpoint)
-    if (
-        row is not None
-        and row.status is not CheckpointStatus.OPEN
-        and (row.merged_at or row.status is CheckpointStatus.EMPTY)
+    region, row = tx.region(), tx.get(Checkpoint, checkpoint)
+    if row is not None and (
+        row.status is CheckpointStatus.EMPTY or (row.merged_at and row.status is not CheckpointStatus.OPEN)
     ):
         return row
     if row is None or row.status is not CheckpointStatus.OPEN or region.open_cut != checkpoint:
-        raise NotOpen(
-            f"Checkpoint {checkpoint} of region {region.name} is {'unknown' if row is None else row.status.lower()}."
-        )
-    fillers, contributions = parts(tx, checkpoint)
-    missing, strange = rules.wrong_sets(fillers, contributions)
-    if missing and not strange:
-        raise NotSettled(
-            f"Checkpoint {checkpoint} still waits for {', '.join(sorted(missing))}.", hint="It has a deadline."
-        )
-    offsets = tx.select(ContributedOffset, ("checkpoint", "=", checkpoint))
+        what = "unknown" if row is None else row.status.lower()
+        raise NotOpen(f"Checkpoint {checkpoint} of region {region.name} is {what}.")
+    cut = _gather(tx, region, row)
+    if cut.why is not None and not cut.contributions:
+        _reset(tx, cut.why)
+        return NotOpen(f"Checkpoint {checkpoint} of region {region.name} has no contribution: it is aborted.")
     known = starts.known(tx)
     parent = starts.merged(tx, row.parent) if row.parent else {}
-    wrong = rules.broken(fillers, offsets, row.parent, known) or _wrong_topics(known, contributions)
-    if strange:
-        wrong = f"contributions of incarnations that the cut did not expect: {', '.join(sorted(strange))}"
-    if wrong:
-        return _refuse_merge(tx, region, checkpoint, wrong, offsets)
-    merged = _merged_map(region, checkpoint, offsets, known, parent)
-    if row.if_new and row.parent and _nothing_new(merged, parent):
-        return _close_empty(tx, region, row, fillers, offsets)
+    if wrong := _wrong(cut, known):
+        return _refuse_merge(tx, region, checkpoint, wrong, cut.offsets)
+    stays = handover.carried(cut.gone, checkpoint, known)
+    merged = _merged_map(region, checkpoint, [*cut.offsets, *stays], known, parent)
+    handed_over = cut.why is not None and cut.why.cut == checkpoint
+    if row.if_new and (row.parent or handed_over) and _nothing_new(merged, parent):
+        return _close_empty(tx, region, cut)
     tx.add(*merged)
-    done = _close(tx, row, contributions, {TP(m.topic, m.partition): m.to_offset for m in merged})
-    _go_on(tx, region, row, fillers, offsets, head=row.id, why=f"stopped after cut {row.id}")
+    done = _close(tx, cut, merged)
+    _go_on(tx, region, cut, head=row.id, why=f"stopped after cut {row.id}")
     return done
+
+
+def _gather(tx: Tx, region: Region, row: Checkpoint) -> _Gathered:
+    """Refused while somebody is waited for."""
+    why, (fillers, contributions) = handover.current(region), parts(tx, row.id)
+    missing, strange = rules.wrong_sets(fillers, contributions)
+    waits = waits_for(tx, row.id) if missing and not strange else []
+    if waits and (why is None or tx.now() <= row.deadline):
+        raise NotSettled(f"Checkpoint {row.id} still waits for {', '.join(waits)}.", hint="It has a deadline.")
+    offsets = tx.select(ContributedOffset, ("checkpoint", "=", row.id))
+    gone = [f for f in fillers if f.member in missing]
+    return _Gathered(row, why, fillers, contributions, offsets, gone, strange)
+
+
+def _wrong(cut: _Gathered, known: Mapping[TP, rows.Initial]) -> str:
+    """What is wrong with the merge, in words. A handover covers what was fixed, and waits for no partition beside it."""
+    if cut.strange:
+        return f"contributions of incarnations that the cut did not expect: {', '.join(sorted(cut.strange))}"
+    due = known if cut.why is None else ()
+    broken = rules.broken(cut.fillers, cut.offsets, cut.row.parent, due, known)
+    return broken or _wrong_topics(known, cut.contributions)
 
 
 def _refuse_merge(
@@ -436,7 +522,8 @@ def _wrong_topics(known: Mapping[TP, rows.Initial], contributions: Sequence[rows
     return ""
 
 
-def _close(tx: Tx, row: Checkpoint, contributions: Sequence[rows.Contribution], merged: Mapping[TP, int]) -> Checkpoint:
+def _close(tx: Tx, cut: _Gathered, merged: Sequence[MergedOffset]) -> Checkpoint:
+    row, contributions, without = cut.row, cut.contributions, sorted(f.member for f in cut.gone)
     done = replace(
         row,
         status=CheckpointStatus.MERGED,
@@ -444,57 +531,54 @@ def _close(tx: Tx, row: Checkpoint, contributions: Sequence[rows.Contribution], 
         rows=sum(c.rows for c in contributions),
         bytes=sum(c.bytes for c in contributions),
         drain_ms=max((c.drain_ms for c in contributions), default=0),
-        hash=rules.digest(merged),
+        hash=rules.digest({TP(m.topic, m.partition): m.to_offset for m in merged}),
         segments=tx.count(rows.Segment, ("checkpoint", "=", row.id)),
+        members=len(contributions),
+        without_json=json.dumps(without),
     )
     tx.put(done)
     names = {c.member for c in contributions}
     tx.put(*(replace(m, base=row.id) for m in roster.all_of(tx) if m.name in names))
-    events.log(tx, "merged", f"{plural(done.rows, 'row')} of {plural(done.members, 'member')}", checkpoint=row.id)
+    text = f"{plural(done.rows, 'row')} of {plural(done.members, 'member')}"
+    events.log(tx, "merged", f"{text}, without {', '.join(without)}" if without else text, checkpoint=row.id)
     return done
 
 
-def _go_on(
-    tx: Tx,
-    region: Region,
-    row: Checkpoint,
-    fillers: Sequence[Filler],
-    offsets: Sequence[ContributedOffset],
-    *,
-    head: int,
-    why: str,
-) -> None:
-    """The cut is completed: what is counted *without a cut in between* begins anew (SPEC X6).
+def _go_on(tx: Tx, region: Region, cut: _Gathered, *, head: int, why: str) -> None:
+    """The cut is completed: what is counted *without a cut in between* begins anew (SPEC X6), but by a handover.
 
     The same members go on with the next number, from the offsets of this cut (SPEC C8); none is handed out where they stop. After a
-    mark they have the number already, and a stop needs another cut (SPEC D5).
+    mark they have the number already, and a stop needs another cut (SPEC D5). In a handover the next number has its cut at once, of
+    those who are in this one; where nobody goes on, the region is reset to the new head (SPEC X10).
     """
-    now = tx.now()
-    tx.set_region(
-        phase=Phase.RUNNING,
-        phase_since=now,
-        open_cut=0,
-        head=head,
-        last_cut_at=now,
-        consecutive=0,
-        failing=0,
-        proven_epoch=region.epoch,
-    )
-    marked = region.filling > row.id
-    if region.stopping and not marked:
-        halting.idle(tx, why)
+    now, row = tx.now(), cut.row
+    tx.set_region(phase=Phase.RUNNING, phase_since=now, open_cut=0, head=head)
+    if not cut.gone and (cut.why is None or cut.why.cut != row.id):
+        tx.set_region(last_cut_at=now, consecutive=0, failing=0, proven_epoch=region.epoch)
+    marked, left_out = region.filling > row.id, {f.member for f in cut.gone}
+    if not marked and cut.why is not None:
+        _reset(tx, cut.why)
+    if not marked and tx.region().stopping:
+        there = {m.name for m in roster.live(tx)} if cut.why is not None else set()
+        if not left_out and there <= {f.member for f in cut.fillers}:
+            halting.idle(tx, why)
+    if not marked and (cut.why is not None or region.stopping):
         return
-    ends: dict[str, dict[TP, int]] = {f.member: {} for f in fillers}
-    for o in offsets:
+    ends: dict[str, dict[TP, int]] = {f.member: {} for f in cut.fillers if f.member not in left_out}
+    for o in cut.offsets:
         ends[o.member][TP(o.topic, o.partition)] = o.to_offset
-    if marked:
-        numbers.begin(tx, ends)
-    else:
-        numbers.hand_out(tx, {(f.member, f.incarnation): ends[f.member] for f in fillers})
+    if not marked:
+        numbers.hand_out(tx, {(f.member, f.incarnation): ends[f.member] for f in cut.fillers})
+        return
+    numbers.begin(tx, ends)
+    if cut.why is not None:
+        _open_handover(tx)
 
 
 def _nothing_new(merged: Sequence[MergedOffset], parent: Mapping[TP, MergedOffset]) -> bool:
-    """Whether the merge is its parent once more: no rows, no partition, no topic and no offset that it has not."""
+    """Whether the merge is its parent once more: no rows, no partition, no topic and no offset that it has not. At birth: no rows."""
+    if not parent:
+        return all(m.to_offset == m.from_offset for m in merged)
     return len(merged) == len(parent) and all(
         (old := parent.get(TP(m.topic, m.partition))) is not None
         and (m.rows, m.to_offset, m.topic_id) == (0, old.to_offset, old.topic_id)
@@ -502,17 +586,14 @@ def _nothing_new(merged: Sequence[MergedOffset], parent: Mapping[TP, MergedOffse
     )
 
 
-def _close_empty(
-    tx: Tx, region: Region, row: Checkpoint, fillers: Sequence[Filler], offsets: Sequence[ContributedOffset]
-) -> Checkpoint:
+def _close_empty(tx: Tx, region: Region, cut: _Gathered) -> Checkpoint:
     """The region goes on from the head that it has. The last such cut is remembered, for who has opened it."""
+    row = cut.row
     epochs.drop_parts(tx, row.id)
     tx.delete(Checkpoint, ("status", "=", CheckpointStatus.EMPTY))
     done = replace(row, status=CheckpointStatus.EMPTY, note=f"nothing new since checkpoint {row.parent}")
     tx.put(done)
-    _go_on(
-        tx, region, row, fillers, offsets, head=region.head, why=f"stopped after cut {row.id}, which had nothing new"
-    )
+    _go_on(tx, region, cut, head=region.head, why=f"stopped after cut {row.id}, which had nothing new")
     return done
 
 
@@ -520,7 +601,4 @@ def give_up(tx: Tx, checkpoint: int, *, member: str, incarnation: str, why: str,
     """A member cannot do its part of the open cut: the cut is aborted (SPEC D2). Void when the cut is over."""
     if checkpoint and tx.region().open_cut == checkpoint:
         roster.of(tx, member, incarnation)
-        if cause is ResetCause.REBALANCE:
-            resets.rebalanced(tx, why, by=member)
-        else:
-            resets.begin(tx, cause, why, member=member)
+        resets.begin(tx, cause, why, member=member)

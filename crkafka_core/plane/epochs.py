@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from crkafka_core.control import Reader, Tx
-from crkafka_core.model.phase import Phase
+from crkafka_core.model.phase import FLOWING, Phase
 from crkafka_core.model.rows import (
     Checkpoint,
     CheckpointStatus,
@@ -19,9 +19,6 @@ from crkafka_core.model.rows import (
     Table,
 )
 from crkafka_core.plane import events, numbers
-
-FLOWING = frozenset({Phase.RUNNING, Phase.CUTTING})
-"""Phases in which records flow."""
 
 
 def place(head: int) -> str:
@@ -70,7 +67,7 @@ def _next(
     )
     tx.add(begun)
     numbers.leave_behind(tx)
-    return tx.set_region(epoch=begun.epoch, open_cut=0, settled_at=0.0)
+    return tx.set_region(epoch=begun.epoch, open_cut=0, handover_json="", settled_at=0.0)
 
 
 def _ran(tx: Tx, region: Region) -> float:

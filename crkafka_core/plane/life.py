@@ -5,7 +5,7 @@ from __future__ import annotations
 from crkafka_core.control import Reader, Store, Tx
 from crkafka_core.model.errors import NotRunning, Refused
 from crkafka_core.model.limits import MOST_MEMBERS
-from crkafka_core.model.phase import Phase, Wanted
+from crkafka_core.model.phase import FLOWING, Phase, Wanted
 from crkafka_core.model.rows import ROWS, Group, Launch, Region, ResetCause, Table
 from crkafka_core.plane import cuts, epochs, events, halting, limits, members, roster, settling
 from crkafka_core.plane import tables as plane_tables
@@ -66,7 +66,7 @@ def stop(tx: Tx, *, token: str, by: str) -> Region:
     elif not region.stopping:
         events.log(tx, "stop", by=by)
         tx.set_region(wanted=Wanted.STOP, stopping=True, stopping_since=tx.now())
-        if region.phase in epochs.FLOWING:
+        if region.phase in FLOWING:
             last_cut(tx, token=token)
         else:
             halting.idle(tx, f"stopped in {region.phase}")

@@ -10,10 +10,11 @@ from typing import Any
 from crkafka_core.control import KeyExists, Reader, Tx
 from crkafka_core.model.errors import NotRunning, OldConfiguration, Stale, Superseded, WrongRegion
 from crkafka_core.model.offsets import TP, pack, unpack
-from crkafka_core.model.phase import Phase, Wanted
+from crkafka_core.model.phase import FLOWING, Phase, Wanted
 from crkafka_core.model.plural import plural
-from crkafka_core.model.rows import Group, Launch, Member, MemberStatus, Region, ResetCause
-from crkafka_core.plane import cuts, epochs, events, numbers, pauses, resets, roster, starts
+from crkafka_core.model.rows import Filler, Group, Launch, Member, MemberStatus, Region, ResetCause
+from crkafka_core.plane import cuts, events, numbers, pauses, roster, starts
+from crkafka_core.plane.handover import Handover
 from crkafka_core.protocol import subscription as subscriptions
 
 
@@ -147,7 +148,7 @@ def carry_forward(tx: Tx) -> None:
 
 def _moving_in(region: Region) -> int:
     """The epoch whose rebalance is the doing of who joins or leaves now; 0 where nothing flows, so that none makes a reset."""
-    return region.epoch if region.phase in epochs.FLOWING else 0
+    return region.epoch if region.phase in FLOWING else 0
 
 
 def check_group(
@@ -215,10 +216,8 @@ def report(
     reported = replace(row, epoch=epoch, base=base, generation=generation, assignment_json=pack(held))
     if reported != row:
         region = tx.region()
-        if _differs(row, reported) and cuts.expects(tx, region, name):
-            resets.rebalanced(tx, f"{name} reports another assignment during the cut", by=name)
-        elif region.phase is Phase.RUNNING and not cuts.fills(tx, region, reported):  # a cut merges first (SPEC D5)
-            resets.rebalanced(tx, f"{name} reports other partitions than it fills", by=name)
+        if region.phase in FLOWING and not cuts.fills(tx, region, reported):
+            _rebalanced(tx, f"{name} reports other partitions than it fills", by=name)
         if _differs(row, reported):
             reported = replace(reported, rebalances=row.rebalances + 1)
             events.log(
@@ -238,35 +237,50 @@ def _differs(row: Member, new: Member) -> bool:
     return (row.assignment_json, row.generation) != (new.assignment_json, new.generation)
 
 
-def withdraw(
-    tx: Tx, name: str, incarnation: str, *, epoch: int, why: str, wants_reset: bool, thrown_out: bool = False
-) -> None:
-    """A revocation: the member no longer says what it holds. What follows is decided by the phase (SPEC R2, R3).
-
-    `thrown_out`: Kafka took the partitions as lost, which is this member's own doing unless others were thrown out too (SPEC X6).
-    """
+def withdraw(tx: Tx, name: str, incarnation: str, *, why: str) -> None:
+    """A revocation: the member no longer says what it holds. Where records flow, it begins a handover (SPEC R3, X10)."""
     row = roster.of(tx, name, incarnation)
     if row.assignment_json:
         tx.put(replace(row, assignment_json=""))
         events.log(tx, "revoked", why, member=name, data={"held": row.assignment_json, "generation": row.generation})
-    region, text = tx.region(), f"{name}: {why}"
-    flowing = region.phase in epochs.FLOWING
-    if cuts.expects(tx, region, name) or (flowing and wants_reset and epoch == region.epoch):
-        resets.rebalanced(tx, text, by=name, thrown_out=thrown_out)
-    elif thrown_out and wants_reset and not flowing:
-        resets.thrown_out(tx, text, member=name, epoch=epoch)
+    if _takes_part(tx, row):
+        _rebalanced(tx, f"{name}: {why}", by=name)
+
+
+def _takes_part(reader: Reader, row: Member) -> bool:
+    """Whether records flow, and the member fills the number of now, or is expected by the open cut."""
+    region = reader.region()
+    if region.phase not in FLOWING:
+        return False
+    numbered = (reader.get(Filler, number, row.name) for number in {region.filling, region.open_cut})
+    return any(f is not None and f.incarnation == row.incarnation for f in numbered)
+
+
+def _rebalanced(tx: Tx, text: str, *, by: str) -> None:
+    """By the doing of the member that joined or left in this epoch, if there is one; of several the first by name."""
+    epoch = tx.region().epoch
+    moved = next((m.name for m in roster.all_of(tx) if m.moved_epoch == epoch), "")
+    cause = ResetCause.JOIN if moved else ResetCause.REBALANCE
+    cuts.hand_over(tx, Handover(cause, text, member=moved, by=by))
+
+
+def ask_to_leave(tx: Tx, name: str, incarnation: str) -> None:
+    """A member is to end: what it has submitted is merged before it leaves (SPEC R5, X10)."""
+    row = roster.of(tx, name, incarnation)
+    if _takes_part(tx, row):
+        cuts.hand_over(tx, Handover(ResetCause.LEFT, f"{name} leaves", member=name, by=name))
 
 
 def leave(tx: Tx, name: str, incarnation: str) -> None:
-    """A clean end: no reset is asked for (SPEC R5); an open cut that still expects it is aborted."""
+    """A clean end. Where it still fills a number, there is a handover without it (SPEC R5, X10)."""
     row = roster.if_live(tx, name, incarnation)
     if row is None:
         return
     tx.put(replace(row, status=MemberStatus.LEFT, assignment_json="", moved_epoch=_moving_in(tx.region())))
     events.log(tx, "left", member=name)
-    if cuts.expects(tx, tx.region(), name):
-        resets.begin(tx, ResetCause.LEFT, f"{name} left during the cut", member=name)
     carry_forward(tx)
+    if _takes_part(tx, row):
+        cuts.hand_over(tx, Handover(ResetCause.LEFT, f"{name} left", member=name, by=name))
 
 
 def lose(tx: Tx, name: str, incarnation: str, *, renewals: int, by: str, why: str) -> None:
@@ -287,10 +301,10 @@ def _lose(tx: Tx, row: Member, why: str, by: str) -> None:
 
 
 def _reset_for(tx: Tx, lost: Member, text: str) -> None:
-    """A loss, unless it was a spare that no open cut waits for: nothing of it is missing (SPEC G5)."""
-    spare = bool(lost.assignment_json) and not unpack(lost.assignment_json)
-    if not (spare and tx.region().phase is Phase.RUNNING):
-        resets.loss(tx, lost.name, text)
+    """A loss where records flow, unless it was a spare that no open cut waits for: nothing of it is missing (SPEC G5, X5)."""
+    region, spare = tx.region(), bool(lost.assignment_json) and not unpack(lost.assignment_json)
+    if region.phase in FLOWING and not (spare and not cuts.expects(tx, region, lost.name)):
+        cuts.hand_over(tx, Handover(ResetCause.LOST, text, member=lost.name, by=lost.name))
 
 
 def fail(tx: Tx, name: str, incarnation: str, why: str) -> None:

@@ -20,9 +20,15 @@ def hand_out(tx: Tx, fillers: Mapping[tuple[str, str], Mapping[TP, int]]) -> Non
 
 
 def begin(tx: Tx, offsets: Mapping[str, Mapping[TP, int]]) -> None:
-    """From where each member fills the number that was handed out with a mark: the merge of the mark says it (SPEC D5)."""
-    fillers = tx.select(Filler, ("checkpoint", "=", tx.region().filling))
-    tx.put(*(replace(f, offsets_json=pack_offsets(offsets[f.member])) for f in fillers))
+    """From where each member fills the number that was handed out with a mark: the merge of the mark says it (SPEC D5).
+
+    Who is not in the merge fills it no more: its rows would follow ones that count nowhere (SPEC X10).
+    """
+    for f in tx.select(Filler, ("checkpoint", "=", tx.region().filling)):
+        if f.member in offsets:
+            tx.put(replace(f, offsets_json=pack_offsets(offsets[f.member])))
+        else:
+            tx.delete(Filler, ("checkpoint", "=", f.checkpoint), ("member", "=", f.member))
 
 
 def leave_out(tx: Tx, live: Collection[str], known: Collection[TP]) -> None:

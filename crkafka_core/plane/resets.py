@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
-from dataclasses import replace
 
 from crkafka_core.control import Reader, Tx
 from crkafka_core.model.errors import DataLoss, NoSuchCheckpoint, NotRunning, RegionStopped, Stale
@@ -14,7 +13,6 @@ from crkafka_core.model.rows import (
     Checkpoint,
     CheckpointStatus,
     Initial,
-    Member,
     MergedOffset,
     Region,
     Reset,
@@ -136,59 +134,6 @@ def _check_on_line(reader: Reader, region: Region, target: int) -> None:
         )
 
 
-def rebalanced(tx: Tx, text: str, *, by: str, thrown_out: bool = False) -> None:
-    """A rebalance's reset, where records flow: by the doing of the member that joined or left, that Kafka threw out, or of nobody known."""
-    moved = _moved(tx, tx.region())
-    if moved:
-        begin(tx, ResetCause.JOIN, text, member=moved, by=by)
-    elif thrown_out:
-        begin(tx, ResetCause.THROWN_OUT, text, member=by, by=by)
-    else:
-        begin(tx, ResetCause.REBALANCE, text, by=by)
-
-
-def _moved(reader: Reader, region: Region) -> str:
-    """Who joined or left the group in this epoch while records flowed; the first by name."""
-    rows = reader.select(Member)
-    return next((m.name for m in rows if m.moved_epoch == region.epoch), "")
-
-
-def thrown_out(tx: Tx, text: str, *, member: str, epoch: int) -> None:
-    """A member that lost its partitions in `epoch` says so after another one's revocation has made the reset: it explains it.
-
-    When more than one was thrown out, it is none of them: Kafka was away for all.
-    """
-    region = tx.region()
-    begun = tx.get(Reset, region.epoch)
-    if epoch != region.epoch - 1 or begun is None:
-        return
-    if begun.cause is ResetCause.THROWN_OUT and begun.member != member:
-        tx.put(replace(begun, cause=ResetCause.THROWN_OUT_TOGETHER, member=""))
-    else:
-        _explain(tx, ResetCause.THROWN_OUT, text, member)
-
-
-def loss(tx: Tx, member: str, text: str) -> None:
-    """A member was lost: a reset where records flow; elsewhere the group is only unsettled, and it may be known now why (SPEC X5)."""
-    if tx.region().phase in epochs.FLOWING:
-        begin(tx, ResetCause.LOST, text, by=member, member=member)
-    elif tx.region().phase in (Phase.RESETTING, Phase.REWINDING):
-        _explain(tx, ResetCause.LOST, text, member)
-
-
-def _explain(tx: Tx, cause: ResetCause, text: str, member: str) -> None:
-    """The rebalance that began this epoch was nobody's known doing until now."""
-    region = tx.region()
-    begun = tx.get(Reset, region.epoch)
-    if begun is None or begun.cause is not ResetCause.REBALANCE:
-        return
-    text = events.kept(text)
-    tx.put(replace(begun, cause=cause, member=member))
-    decided = reset_policy.decide(cause, text, member, _record(tx, member), limits.of(region))
-    if decided.stop and region.phase is not Phase.IDLE:
-        halting.halt(tx, decided.stop, member=member)
-
-
 def begin(
     tx: Tx, cause: ResetCause, text: str, *, member: str = "", by: str = "", target: int | None = None, token: str = ""
 ) -> None:
@@ -229,10 +174,7 @@ def _record(reader: Tx, member: str) -> Record:
         region.consecutive,
         region.failing,
         recent=sum(now - limit.forced_window <= r.at <= now for r in mine),
-        hindering=sum(
-            r.epoch > region.proven_epoch and reset_policy.hindered(r.cause, r.aborted, r.ran, region.period)
-            for r in mine
-        ),
+        hindering=sum(r.epoch > region.proven_epoch and reset_policy.hindered(r.aborted, r.ran) for r in mine),
     )
 
 

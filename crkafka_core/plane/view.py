@@ -7,10 +7,9 @@ from collections.abc import Collection
 from crkafka_core.control import Reader
 from crkafka_core.model.desired import Aim, Desired, OpenCut
 from crkafka_core.model.offsets import TP, partitions_in, unpack_offsets
-from crkafka_core.model.phase import Phase
+from crkafka_core.model.phase import FLOWING, Phase
 from crkafka_core.model.rows import Checkpoint, Filler, Member, MemberStatus, Region
-from crkafka_core.plane import contents, goals, pauses, roster
-from crkafka_core.plane.epochs import FLOWING
+from crkafka_core.plane import contents, goals, handover, pauses, roster
 from crkafka_core.protocol.settle import live
 
 
@@ -58,7 +57,9 @@ def _cut(reader: Reader, region: Region, name: str, incarnation: str) -> OpenCut
     landed = contents.landed(reader, region, mine or frozenset())
     members = reader.column(Filler, "member", ("checkpoint", "=", row.id))
     in_tables = None if landed is None else tuple(sorted(landed.items()))
-    return OpenCut(row.id, row.parent, row.generation, tuple(sorted(members)), mine, in_tables)
+    why = handover.current(region)
+    its_own = why is not None and why.cut == row.id
+    return OpenCut(row.id, row.parent, row.generation, tuple(sorted(members)), mine, in_tables, its_own)
 
 
 def _fills(reader: Reader, number: int, name: str, incarnation: str) -> frozenset[TP] | None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from crkafka_core.model.desired import Desired, OpenCut
 from crkafka_core.model.offsets import TP
-from crkafka_core.model.phase import CLIENT, ClientEvent, ClientState, Phase
+from crkafka_core.model.phase import CLIENT, FLOWING, ClientEvent, ClientState, Phase
 from crkafka_core.model.rows import ResetCause
 from crkafka_core.protocol import signals as sg
 from crkafka_core.protocol.signals import ExitKind, Outcome, Stamp
@@ -66,10 +66,11 @@ class State:
     step: Step = Step.NONE
     marked: int = 0
     """The number with which it goes on while the cut is open; 0 where it stops until the merge (SPEC D5)."""
+    starts: Mapping[TP, int] | None = None
+    """Where it was placed in this epoch: of these partitions it has offsets and segments until the next one, whatever Kafka assigns
+    meanwhile (SPEC X10)."""
     taken_in: int = -1
     """The generation in which the cut has taken its offsets."""
-    withdrawal: sg.Withdraw | None = None
-    """Of a revocation behind a mark: what the cut has taken counts all the same, so it is written once the cut is over (SPEC R3, D5)."""
     gone: sg.AskReset | None = None
     """Of records that Kafka lost behind a mark: what the cut has taken cannot be read again, so it is over first (SPEC S4, D5)."""
     committed: bool = False
@@ -84,9 +85,11 @@ class State:
     triggered: bool = False
     disturbed: bool = False
     fenced: bool = False
-    rewound: bool = False
-    """The last reset went back to an older head: what is restored is committed to Kafka too (SPEC D2)."""
+    uncommitted: bool = False
+    """The head's offsets are to be committed to Kafka once it submits: after a rewind, and a handover commits nothing (SPEC D2, X10)."""
     stopping: bool = False
+    asked: bool = False
+    """It has asked in this epoch to leave (SPEC R5)."""
     ended: ExitKind | None = None
 
     @property
@@ -94,9 +97,21 @@ class State:
         return Stamp(self.epoch, self.base, self.serial)
 
     @property
-    def rests(self) -> bool:
-        """It takes part in a cut and stops for it, until merge or abort (SPEC D1)."""
+    def stops(self) -> bool:
+        """It takes part in a cut and does not go on behind it."""
         return self.step is not Step.NONE and not self.marked
+
+    @property
+    def rests(self) -> bool:
+        """It stops for a cut, and lets no rebalance come before merge or abort (SPEC D1): in a handover one is under way."""
+        moves = self.client is ClientState.CR_RESET_PENDING or (self.cut is not None and self.cut.handover)
+        return self.stops and not moves
+
+    @property
+    def flows(self) -> bool:
+        """It fills the number of now: what it submits counts until the next epoch, whatever Kafka assigns (SPEC X10)."""
+        d = self.desired
+        return d is not None and d.epoch == self.epoch and d.phase in FLOWING and d.fills is not None
 
     @property
     def polls(self) -> bool:
@@ -125,7 +140,7 @@ class State:
             and (d.phase is Phase.RUNNING or (d.phase is Phase.CUTTING and self.marked > 0))
             and self.ready
             and d.fills == self.held
-            and not self.rests
+            and not self.stops
             and self.lease
             and not (self.triggered or self.disturbed or self.fenced or self.leaves or self.ended)
         )
@@ -145,7 +160,8 @@ class State:
     def fetches(self) -> bool:
         """Whether partitions may flow; which of them, pause marks say (SPEC P3). Paused again by cut, reset and queue."""
         d = self.desired
-        return d is not None and d.phase in (Phase.RUNNING, Phase.CUTTING) and self.ready and not self.leaves
+        handover = d is not None and d.cut is not None and d.cut.handover
+        return d is not None and d.phase in FLOWING and self.ready and not (self.leaves or handover)
 
 
 _NOWHERE: dict[str, Any] = {"resolving": None, "seeking": None, "started": None}
@@ -154,7 +170,6 @@ _IN_NO_CUT: dict[str, Any] = {
     "cut": None,
     "step": Step.NONE,
     "marked": 0,
-    "withdrawal": None,
     "gone": None,
     "committed": False,
     "payload": None,
@@ -211,8 +226,8 @@ class _Member:
                 self.observed(desired)
             case sg.Assigned(held, generation):
                 self.assigned(held, generation)
-            case sg.Revoked(why, thrown_out):
-                self.revoked(why, thrown_out)
+            case sg.Revoked(why):
+                self.revoked(why)
             case sg.Fetched():
                 if self.s.client in (ClientState.SUBSCRIBED, ClientState.RESET_COMPLETE):
                     self.client(ClientEvent.FETCH)
@@ -250,12 +265,11 @@ class _Member:
         match event:
             case sg.Started(stamp, offsets, topic_ids, leader_epochs, leaderless):
                 held = frozenset(offsets)
-                if stamp == self.s.stamp == self.s.resolving and self.assignment() == held | leaderless:
+                current = stamp == self.s.stamp == self.s.resolving and self.assignment() == held | leaderless
+                if current and not self.keeps():
                     self.do(sg.Seek(stamp, offsets, leader_epochs))
                     self.set(held=held, leaderless=leaderless, seeking=stamp, resolving=None, topic_ids=topic_ids)
-                    if self.s.rewound:
-                        self.set(rewound=False)
-                        self.do(sg.CommitStarts(offsets, self.s.base))
+                    self.set(starts=offsets)
                 elif stamp == self.s.resolving:
                     self.set(resolving=None)
             case sg.NotStarted(stamp):
@@ -272,6 +286,10 @@ class _Member:
     def assignment(self) -> frozenset[TP] | None:
         """All that Kafka assigned."""
         return None if self.s.held is None else self.s.held | self.s.leaderless
+
+    def keeps(self) -> bool:
+        """It has what it fills the number of now with: no start is resolved before the next epoch (SPEC X10)."""
+        return self.s.flows and self.s.starts is not None
 
     def is_sought(self, stamp: Stamp) -> bool:
         """By the serial: a merge may have changed the base since the client was told to go there (SPEC D5)."""
@@ -339,7 +357,8 @@ class _Member:
             self.do(sg.AskCut(*at))
 
     def assigned(self, held: frozenset[TP], generation: int) -> None:
-        if self.s.held and self.s.client is ClientState.RECORDS_FETCHED:
+        s = self.s
+        if s.held is not None and (held or s.held) and (s.flows or s.client is ClientState.RECORDS_FETCHED):
             self.revoked("assigned anew without a revocation")  # `lost` can fail to come (docs/clients.md C-K8)
         self.moved(held, generation=generation, disturbed=False)
 
@@ -350,34 +369,31 @@ class _Member:
             self.revoked("a partition that had no leader has one")
             self.moved(held, disturbed=False)
 
-    def revoked(self, why: str, thrown_out: bool = False) -> None:
-        """Ignored if nothing was fetched since subscribing or the last reset; the report is withdrawn all the same (SPEC R2, R3)."""
-        before = self.s.client
-        if before is ClientState.INITIALIZED:
+    def revoked(self, why: str) -> None:
+        """Where nothing flows, ignored if nothing was fetched since subscribing or the last reset; the report is withdrawn all the same
+        (SPEC R2, R3)."""
+        if self.s.client is ClientState.INITIALIZED:
             return
+        if self.s.flows and self.s.client is not ClientState.CR_RESET_PENDING:
+            self.client(ClientEvent.FETCH)
         self.client(ClientEvent.REVOKE)
-        withdraw = sg.Withdraw(self.s.epoch, why, before is ClientState.RECORDS_FETCHED, thrown_out)
-        if self.s.marked and withdraw.wants_reset:
-            self.set(withdrawal=withdraw)
         self.moved(None, report=None)
-        if self.s.withdrawal is None:
-            self.do(withdraw)
+        self.do(sg.Withdraw(why))
 
     def moved(self, held: frozenset[TP] | None, **changes: Any) -> None:
-        """It holds something else: what is queued is void, and so is its part of a cut for which no withdrawal waits (SPEC R3)."""
+        """It holds something else: what is queued is void. What is submitted counts, and is committed by who holds it then (SPEC X10)."""
         if self.s.step is not Step.NONE:
-            self.set(committed=True, step=self.s.step if self.s.withdrawal else Step.CONTRIBUTED)
+            self.set(committed=True)
         self.set(held=held, leaderless=frozenset(), serial=self.s.serial + 1, **_NOWHERE, **changes)
         self.do(sg.Clear(self.s.stamp, drop=False))
 
     def committed(self, event: sg.Committed) -> None:
         if self.s.step is not Step.SAVING:
             return
-        if event.outcome is Outcome.DONE:
-            self.set(committed=True)
-        elif event.outcome in (Outcome.ABORT, Outcome.REBALANCED):
-            cause = ResetCause.REBALANCE if event.outcome is Outcome.REBALANCED else ResetCause.UNAVAILABLE
-            self.do(sg.GiveUp(event.cut, event.why, cause))
+        if event.outcome in (Outcome.DONE, Outcome.REBALANCED):
+            self.set(committed=True)  # of a rebalance, the handover that follows commits the head (SPEC X10)
+        elif event.outcome is Outcome.ABORT:
+            self.do(sg.GiveUp(event.cut, event.why, ResetCause.UNAVAILABLE))
             self.set(step=Step.CONTRIBUTED)
         else:
             self.end(ExitKind.FAILED, event.why)
@@ -404,7 +420,7 @@ class _Member:
         self.merged(d)
         self.adopt(d)
         self.cut(d)
-        self.leave()
+        self.leave(d)
         if self.ended():
             return
         self.requeue()
@@ -423,9 +439,9 @@ class _Member:
         return not self.ended()
 
     def merged(self, d: Desired) -> None:
-        """The cut I took part in became the head: go on from it."""
+        """The cut I took part in became the head: go on from it, unless it went without me."""
         s = self.s
-        if s.cut is None or d.epoch != s.epoch:
+        if s.cut is None or d.epoch != s.epoch or (d.phase is Phase.CUTTING and d.fills is None):
             return
         if d.head == s.cut.id:
             cut = s.cut.id
@@ -443,9 +459,10 @@ class _Member:
 
     def over(self) -> None:
         """It has no part in a cut any more; what waited for that is written."""
-        waited = self.s.withdrawal, self.s.gone
+        gone = self.s.gone
         self.set(**_IN_NO_CUT)
-        self.effects += [effect for effect in waited if effect is not None]
+        if gone is not None:
+            self.do(gone)
 
     def commit(self, *, merged: bool = False) -> None:
         """Commit what the cut has taken, once it is contributed or merged; a failure is a warning (SPEC D2, D5)."""
@@ -462,9 +479,9 @@ class _Member:
         if s.gate is not Gate.CLOSED:
             return  # until the holder of the permit is done
         self.client(ClientEvent.RESET)
-        rewound = s.rewound or d.head < s.base
-        self.set(epoch=d.epoch, base=d.head, serial=s.serial + 1, disturbed=False, rewound=rewound)
-        self.set(**_NOWHERE)
+        uncommitted = s.uncommitted or d.head > 0 or d.head < s.base
+        self.set(epoch=d.epoch, base=d.head, serial=s.serial + 1, disturbed=False, uncommitted=uncommitted)
+        self.set(starts=None, asked=False, **_NOWHERE)
         self.over()
         self.do(sg.Clear(self.s.stamp, drop=True))
 
@@ -472,24 +489,26 @@ class _Member:
         """The open cut: take the offsets, close what was written up to there, contribute (SPEC C1).
 
         Behind a mark it goes on at once, with the number that was handed out at the opening, and commits once it has contributed (SPEC
-        D5). Else, or where it leaves, it stops first, and commits while it saves (SPEC D1, D2).
+        D5). Else, or where it leaves, it stops first, and commits while it saves (SPEC D1, D2), but in a rebalance (SPEC X10). What it
+        has submitted counts, whatever it holds now.
         """
         s = self.s
-        mine = d.cut is not None and d.cut.mine is not None and d.cut.parent == s.base and d.cut.mine == s.held
-        if s.step is Step.NONE and s.cut is None and mine and s.ready:
-            assert d.cut is not None
-            if d.filling > d.cut.id and d.fills == s.held and not (s.leaves or s.triggered):
+        mine = d.cut is not None and s.starts is not None and d.cut.mine == frozenset(s.starts)
+        if s.step is Step.NONE and s.cut is None and mine and d.cut and (s.epoch, s.base) == (d.epoch, d.cut.parent):
+            moves = s.client is ClientState.CR_RESET_PENDING
+            if d.filling > d.cut.id and d.fills == s.held and not (s.leaves or s.triggered or moves):
                 self.set(cut=d.cut, step=Step.SAVING, marked=d.filling, taken_in=s.generation)
                 if not self.s.submits:
                     self.gate()  # a pause that came with the cut holds for what is behind the mark (SPEC P1)
                 self.do(sg.Save(d.cut.id, d.filling))
             else:
-                self.set(cut=d.cut, step=Step.DRAINING, taken_in=s.generation)
+                committed = moves or d.cut.handover
+                self.set(cut=d.cut, step=Step.DRAINING, taken_in=s.generation, committed=committed)
         if self.s.step is Step.DRAINING and self.s.gate is Gate.CLOSED:
             assert self.s.cut is not None
             self.set(step=Step.SAVING)
             self.do(sg.Save(self.s.cut.id, d.filling))
-            if self.s.commit_at_drain:
+            if self.s.commit_at_drain and not self.s.committed:
                 self.do(sg.Commit(self.s.cut.id))
         s = self.s
         if s.step is Step.SAVING and s.payload is not None and (s.committed or s.marked or not s.commit_at_drain):
@@ -497,10 +516,16 @@ class _Member:
             self.set(step=Step.CONTRIBUTING)
             self.do(sg.Contribute(s.cut, s.epoch, s.base, s.taken_in, s.topic_ids, s.payload))
 
-    def leave(self) -> None:
-        """A leaving member waits for an open cut first, and requests no reset (SPEC R5)."""
+    def leave(self, d: Desired) -> None:
+        """A leaving member waits for an open cut first, and for a handover of what it has submitted (SPEC R5, X10)."""
         s = self.s
-        if s.leaves and s.step is Step.NONE and s.gate is Gate.CLOSED:
+        if not s.leaves:
+            return
+        if s.flows and d.fills:
+            if not s.asked or (self.observed_now and d.phase is Phase.RUNNING):
+                self.set(asked=True)
+                self.do(sg.AskToLeave(s.epoch))
+        elif s.step is Step.NONE and s.gate is Gate.CLOSED:
             self.end(ExitKind.CLEAN, "a clean end was asked for")
 
     def requeue(self) -> None:
@@ -527,6 +552,7 @@ class _Member:
             and s.stamp not in (s.started, s.seeking)
             and s.resolving is None
             and s.client is not ClientState.CR_RESET_PENDING
+            and not self.keeps()
         )
         if (
             wants
@@ -556,6 +582,9 @@ class _Member:
                 self.set(gate=Gate.OPEN)
                 assert self.s.desired is not None
                 self.do(sg.OpenGate(self.s.stamp, self.s.desired.filling))
+                if self.s.uncommitted and self.s.starts is not None:
+                    self.set(uncommitted=False)
+                    self.do(sg.CommitStarts(self.s.starts, self.s.base))
         elif self.s.gate is Gate.OPEN:
             self.set(gate=Gate.CLOSING)
             self.do(sg.CloseGate())

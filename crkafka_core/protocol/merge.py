@@ -38,10 +38,17 @@ def broken_spans(offsets: Iterable[tuple[TP, int, int, int]], spans: Iterable[Sp
     return ""
 
 
-def broken(fillers: Sequence[Filler], offsets: Sequence[ContributedOffset], parent: int, known: Collection[TP]) -> str:
+def broken(
+    fillers: Sequence[Filler],
+    offsets: Sequence[ContributedOffset],
+    parent: int,
+    due: Collection[TP],
+    known: Collection[TP],
+) -> str:
     """What is wrong with a merge whose members are all there; empty when it is complete and right.
 
-    Each partition goes on from where it was fixed when the number was handed out, after checkpoint `parent` (SPEC C8).
+    Each partition goes on from where it was fixed when the number was handed out, after checkpoint `parent` (SPEC C8). Those that are
+    `due` must be in it: all that are known, but in a handover none (SPEC X10).
     """
     fixed = {f.member: f.offsets for f in fillers}
     claimed: dict[TP, str] = {}
@@ -50,16 +57,16 @@ def broken(fillers: Sequence[Filler], offsets: Sequence[ContributedOffset], pare
         if tp in claimed:
             return f"{tp} is contributed by {claimed[tp]} and by {o.member}"
         claimed[tp] = o.member
-        due = fixed.get(o.member, {}).get(tp)
-        if due is None:
+        begins = fixed.get(o.member, {}).get(tp)
+        if begins is None:
             return f"{tp} is contributed by {o.member}, which does not fill it"
         if tp not in known:
             return f"{tp} has no stored start"
-        if o.from_offset != due:
-            return f"{tp} begins at {o.from_offset}, but checkpoint {parent} left it at {due}"
+        if o.from_offset != begins:
+            return f"{tp} begins at {o.from_offset}, but checkpoint {parent} left it at {begins}"
         if o.to_offset < o.from_offset:
             return f"{tp} goes back from {o.from_offset} to {o.to_offset}"
-    uncovered = set(known) - claimed.keys()
+    uncovered = set(due) - claimed.keys()
     if uncovered:
         return f"nobody contributed {', '.join(map(str, sorted(uncovered)[:5]))}"
     return ""

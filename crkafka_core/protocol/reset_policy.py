@@ -36,9 +36,7 @@ POLICY: dict[ResetCause, Policy] = {
     ResetCause.RESTORED: Policy(clears=True, leaves_stopped=True),
     ResetCause.STOP: Policy(),
     ResetCause.JOIN: Policy(clears=True),
-    ResetCause.REBALANCE: Policy(clears=True, budgeted=True),
-    ResetCause.THROWN_OUT: Policy(clears=True, budgeted=True),
-    ResetCause.THROWN_OUT_TOGETHER: Policy(clears=True),
+    ResetCause.REBALANCE: Policy(clears=True),
     ResetCause.LOST: Policy(budgeted=True),
     ResetCause.LEFT: Policy(),
     ResetCause.FAILURE: Policy(counts=True, backs_off=True),
@@ -78,13 +76,9 @@ class Decision:
     """Why the region stops; empty when it rests and goes on."""
 
 
-def hindered(cause: ResetCause, aborted: int, ran: float, period: float) -> bool:
-    """Whether a reset kept a cut away: one was open, or the region had just come to run.
-
-    Where no cut comes by time (`period` 0), rebalances keep none away, however close they follow each other; a member that dies as
-    soon as the region runs still does.
-    """
-    return bool(aborted) or (ran < CHANCE and (period > 0 or cause is ResetCause.LOST))
+def hindered(aborted: int, ran: float) -> bool:
+    """Whether a reset kept a cut away: one was open, or the region had just come to run."""
+    return bool(aborted) or ran < CHANCE
 
 
 def decide(cause: ResetCause, text: str, member: str, record: Record, limits: Limits) -> Decision:
@@ -114,8 +108,4 @@ def _over_budget(policy: Policy, member: str, record: Record, limits: Limits) ->
         often = f"{plural(record.recent, 'time')} in {limits.forced_window:.0f} s"
     elif record.hindering >= limits.forced_without_cut:
         often = f"{plural(record.hindering, 'time')} without a completed cut in between"
-    if not often:
-        return ""
-    if member:
-        return f"{member} made the region reset {often}"
-    return f"Kafka shared the partitions anew {often}, and no member joined, left or was lost"
+    return f"{member} made the region reset {often}" if often else ""

@@ -29,7 +29,7 @@ class Outcome(StrEnum):
     ABORT = "abort"
     """Whatever else Kafka answers: the cut is aborted, which counts for nothing; the member goes on (SPEC X11)."""
     REBALANCED = "rebalanced"
-    """Rebalance class: the cut is aborted as by the revocation that follows (SPEC R3, X6)."""
+    """Rebalance class: the cut goes on, and the handover that follows commits the head's offsets (SPEC X10)."""
     RESTART = "restart"
     """The client is broken: the member fails and is started again."""
 
@@ -77,8 +77,6 @@ class Revoked(Event):
     """Kafka took all partitions away (eager), by a revocation or as lost (SPEC R2)."""
 
     why: str = "partitions revoked"
-    thrown_out: bool = False
-    """As lost: Kafka had not heard of this member for too long (SPEC X6)."""
 
 
 class Fetched(Event):
@@ -275,10 +273,7 @@ class Report(Effect):
 class Withdraw(Effect):
     """Withdraw the report (SPEC R3)."""
 
-    epoch: int
     why: str
-    wants_reset: bool
-    thrown_out: bool = False
 
 
 @dataclass(frozen=True)
@@ -292,7 +287,7 @@ class Commit(Effect):
 
 @dataclass(frozen=True)
 class CommitStarts(Effect):
-    """Commit restored offsets after a reset to an older head; a failure is a warning (SPEC D2)."""
+    """Commit the head's offsets after a reset; a failure is a warning (SPEC D2, X10)."""
 
     offsets: Mapping[TP, int]
     base: int
@@ -342,6 +337,13 @@ class AskReset(Effect):
     epoch: int
     why: str
     cause: ResetCause
+
+
+@dataclass(frozen=True)
+class AskToLeave(Effect):
+    """Ask for a handover of what is submitted, before leaving (SPEC R5, X10)."""
+
+    epoch: int
 
 
 @dataclass(frozen=True)

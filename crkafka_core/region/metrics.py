@@ -63,6 +63,7 @@ class _Collector:
             ("epoch", "Raised by every reset and abort.", r.epoch),
             ("head", "The latest merged checkpoint.", r.head),
             ("consecutive_resets", "Resets in a row without a completed cut.", r.consecutive),
+            ("handover", "1 while a rebalance or a loss merges first what is submitted.", bool(r.handover_json)),
             ("last_cut_timestamp_seconds", "When the last cut was completed, by the database's clock.", r.last_cut_at),
             ("stopped", "1 when the region has stopped itself, and waits for a person.", r.phase is Phase.STOPPED),
             (

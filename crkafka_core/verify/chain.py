@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.plural import plural
-from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Region
+from crkafka_core.model.rows import ANY_GENERATION, Checkpoint, CheckpointStatus, Region
 from crkafka_core.model.segment import Span
 from crkafka_core.model.segment_name import SegmentName
 from crkafka_core.protocol.merge import broken_spans, digest
@@ -121,8 +121,12 @@ def merges(history: History, found: Findings) -> None:
         expected = {(e.member, e.incarnation) for e in history.fillers.get(c.id, ())}
         parts = history.contributions.get(c.id, [])
         there = {(p.member, p.incarnation) for p in parts}
+        left_out = set(json.loads(c.without_json))
         for name, incarnation in sorted(expected - there):
-            found.add("I4", f"{name} ({incarnation}) was expected and did not contribute", checkpoint=c.id)
+            if name not in left_out:
+                found.add("I4", f"{name} ({incarnation}) was expected and did not contribute", checkpoint=c.id)
+        for name in sorted(left_out & {name for name, _ in there}):
+            found.add("I4", f"{name} contributed, and is said to be left out", checkpoint=c.id)
         _stamps(history, c, found)
         if len(parts) != c.members:
             found.add(
@@ -140,7 +144,8 @@ def _stamps(history: History, c: Checkpoint, found: Findings) -> None:
     for p in history.contributions.get(c.id, ()):
         if (p.member, p.incarnation) not in expected:
             found.add("I8", f"{p.member} ({p.incarnation}) contributed, and was not expected", checkpoint=c.id)
-        if (p.epoch, p.base, p.generation) != (c.epoch, c.parent, c.generation):
+        generation = p.generation if c.generation == ANY_GENERATION else c.generation
+        if (p.epoch, p.base, p.generation) != (c.epoch, c.parent, generation):
             stamp = f"epoch {p.epoch}, head {p.base} and generation {p.generation}"
             text = f"{p.member} contributed from {stamp}; the cut is of {c.epoch}, {c.parent} and {c.generation}"
             found.add("I8", text, checkpoint=c.id)
@@ -158,7 +163,9 @@ def _union(history: History, c: Checkpoint, found: Findings) -> None:
             found.add("I4", f"{tp} is claimed by {claimed[tp]} and by {o.member}", checkpoint=c.id, tp=tp)
         claimed[tp], parts[tp] = o.member, (o.from_offset, o.to_offset, o.rows)
     merged = history.merged[c.id]
-    fixed = {tp for f in history.fillers.get(c.id, ()) for tp in f.offsets}
+    fillers, left_out = history.fillers.get(c.id, ()), set(json.loads(c.without_json))
+    fixed = {tp for f in fillers if f.member not in left_out for tp in f.offsets}
+    stays = {tp: at for f in fillers if f.member in left_out for tp, at in f.offsets.items()}
     for tp in sorted(fixed ^ parts.keys()):
         what = "was fixed for the cut, and nobody contributed it" if tp in fixed else "was contributed, and not fixed"
         found.add("I4", f"{tp} {what}", checkpoint=c.id, tp=tp)
@@ -170,7 +177,7 @@ def _union(history: History, c: Checkpoint, found: Findings) -> None:
     before = history.merged.get(c.parent)
     for tp in sorted(merged.keys() - parts.keys()):
         m, old = merged[tp], before.get(tp) if before is not None else None
-        as_before = before is None or (old is not None and old.to_offset == m.to_offset)
+        as_before = before is None or m.to_offset == stays.get(tp, old and old.to_offset)
         if m.member or m.rows or m.from_offset != m.to_offset or not as_before:
             found.add("I4", f"{tp} is merged, and nobody contributed it", checkpoint=c.id, tp=tp)
 

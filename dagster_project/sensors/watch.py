@@ -11,7 +11,7 @@ import dagster as dg
 from crkafka_core.control import Reader, Tx
 from crkafka_core.member.observer import LossWatch
 from crkafka_core.model.errors import CrkafkaError, Stale
-from crkafka_core.model.phase import Phase
+from crkafka_core.model.phase import FLOWING, Phase
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Member, Region
 from crkafka_core.plane import advance, epochs, limits, members, roster, tables
@@ -43,7 +43,7 @@ class WatchState:
 
 def state_of(reader: Reader, region: Region) -> WatchState:
     live = tuple(roster.live(reader))
-    owed = epochs.unfenced(reader) if region.phase is Phase.REWINDING or region.phase in epochs.FLOWING else []
+    owed = epochs.unfenced(reader) if region.phase is Phase.REWINDING or region.phase in FLOWING else []
     fencing = next((who for t in owed if (who := tables.fencer(reader, t))), "")
     left = bool(owed) and (region.phase is Phase.REWINDING or not all(tables.feeder_of(reader, t) for t in owed))
     return WatchState(region, reader.now(), live, advance.due(reader, region, live), fencing, left)

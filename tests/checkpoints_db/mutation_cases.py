@@ -310,11 +310,11 @@ CASES: dict[str, Case] = {
     ),
     "withdraw while running": (
         _running,
-        lambda s: lambda tx: members.withdraw(tx, **_who(s), epoch=tx.region().epoch, why="revoked", wants_reset=True),
+        lambda s: lambda tx: members.withdraw(tx, **_who(s), why="revoked"),
     ),
     "withdraw in a cut": (
         lambda s: s.open(1),
-        lambda s: lambda tx: members.withdraw(tx, **_who(s), epoch=tx.region().epoch, why="revoked", wants_reset=True),
+        lambda s: lambda tx: members.withdraw(tx, **_who(s), why="revoked"),
     ),
     "leave in a cut": (lambda s: s.open(1), lambda s: lambda tx: members.leave(tx, **_who(s))),
     "lose while running": (_running, _lose),

@@ -212,7 +212,7 @@ def test_79_an_alarm_of_after_a_cut_while_the_clock_was_ahead_still_holds(kit: K
 
 
 def test_79_who_became_stale_while_the_clock_was_ahead_is_lost_in_time(kit: Kit) -> None:
-    kit.withdraw(1)
+    kit.rebalance(1)
     kit.generation = 2
     kit.resolve(1, {P0, P1})
     kit.report(1, {P0, P1})
@@ -231,7 +231,7 @@ def test_79_who_became_stale_while_the_clock_was_ahead_is_lost_in_time(kit: Kit)
 
 @pytest.mark.parametrize("step", STEPS)
 def test_79_nobody_is_lost_by_a_step_and_who_is_stale_is_lost_in_time(kit: Kit, step: float) -> None:
-    kit.withdraw(1)
+    kit.rebalance(1)
     kit.generation = 2
     kit.resolve(1, {P0, P1})
     kit.report(1, {P0, P1})
@@ -248,7 +248,7 @@ def test_79_nobody_is_lost_by_a_step_and_who_is_stale_is_lost_in_time(kit: Kit, 
 
 @pytest.mark.parametrize("step", STEPS)
 def test_79_a_stop_and_a_start_take_no_longer(kit: Kit, step: float) -> None:
-    kit.withdraw(0, wants_reset=False)
+    kit.unsettle(0)
     kit.do(lambda tx: life.stop(tx, token="stop", by="me"))
     assert kit.row.phase is Phase.RUNNING, "it waits for the group to cut a last time"
     kit.now += step

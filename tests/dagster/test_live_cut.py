@@ -10,7 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from crkafka_core.dev.kafka import KafkaCluster
-from crkafka_core.model.rows import CheckpointStatus
+from crkafka_core.model.rows import CheckpointStatus, ResetCause
+from crkafka_core.plane import resets
 from tests.dagster.live_stage import Live, live
 from tests.rigs import failpoints as fp
 
@@ -66,21 +67,27 @@ def test_6_a_cut_run_killed_before_a_steps_work_is_retried(stage: Live, step: st
 @pytest.mark.soak
 def test_6_a_cut_that_was_aborted_while_its_run_was_dead(stage: Live) -> None:
     """SPEC A6, D4: retried from `drain` it says so and what to do; retried from `open_cut` it is cut anew."""
-    before = len(stage.checkpoints())
-    stage.scenario.points.set(stage.scenario.member(0), fp.CONTRIBUTE, "kill")
+    before, who = len(stage.checkpoints()), stage.scenario.member(0)
+
+    def abort() -> None:
+        stage.scenario.region.plane.do(lambda tx: resets.begin(tx, ResetCause.LATE, "it was too slow"))
+        assert stage.checkpoints()[-1].status is ABORTED
+        stage.scenario.points.clear(who, fp.CONTRIBUTE)
+
+    stage.scenario.points.set(who, fp.CONTRIBUTE, "hold")
     stage.hold("await_drained", "before")
     run = stage.launch("cut")
     stage.kill_in("await_drained", run)
-    stage.scenario.until(lambda: stage.checkpoints()[-1].status is ABORTED, "the cut is aborted")
+    abort()
     retried = stage.dagster.retry(run)
     assert stage.dagster.finished(retried) == "FAILURE"
     assert "was aborted" in stage.dagster.failures(retried)["drain"]
     stage.scenario.settle()
-    stage.scenario.points.set(stage.scenario.member(0), fp.CONTRIBUTE, "kill")
+    stage.scenario.points.set(who, fp.CONTRIBUTE, "hold")
     stage.hold("open_cut", "after")
     run = stage.launch("cut")
     stage.kill_in("open_cut", run)
-    stage.scenario.until(lambda: stage.checkpoints()[-1].status is ABORTED, "the cut is aborted")
+    abort()
     retried = stage.dagster.retry(run)
     assert stage.dagster.finished(retried) == "SUCCESS", stage.dagster.failures(retried)
     assert [c.status for c in stage.checkpoints()[before:]] == [ABORTED, ABORTED, MERGED]

@@ -185,7 +185,7 @@ def test_x8_a_partition_that_gives_none_is_seen_beside_one_that_always_has_recor
     assert member.loop.reading() == {TPS[1]: ROWS, TPS[2]: ROWS}, "what waits in the queue was given"
     member.submitter.queue.max_records = 5
     assert member.loop.reading() is None, "nothing is asked for, and what gives nothing cannot be known"
-    member.loop.post(sg.Revoked("another has them", thrown_out=True))
+    member.loop.post(sg.Revoked("another has them"))
     member.loop.turn(0.0)
     assert member.loop.reading() == {}, "nothing is held"
 

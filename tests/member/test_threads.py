@@ -181,7 +181,7 @@ def test_g3_an_observer_and_a_reporter_that_hang_in_the_database_are_seen(
     monkeypatch.setattr(plane.store, "read", lambda: hang.wait(20))
     monkeypatch.setattr(plane.store, "run", lambda *_: hang.wait(20))
     observer.start(), reporter.start()
-    reporter.do(sg.Withdraw(1, "x", wants_reset=False))
+    reporter.do(sg.Withdraw("x"))
     try:
         assert until(lambda: reporter.stuck_for(time.monotonic() + 100) > 99)
         assert observer.stuck_for(time.monotonic() + 100) > 99
@@ -299,7 +299,7 @@ def test_37_an_outage_of_days_keeps_the_reporter_trying(plane: ControlPlane, mon
     events: list[sg.Event] = []
     reporter = Reporter(of(plane), events.append)
     reporter.start()
-    reporter.do(sg.Withdraw(1, "x", wants_reset=False))
+    reporter.do(sg.Withdraw("x"))
     assert until(lambda: len(tries) > 3_000, 20)
     reporter.end()
     assert not events

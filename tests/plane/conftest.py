@@ -14,7 +14,7 @@ from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.limits import Limits
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
-from crkafka_core.model.rows import Checkpoint, Event, Filler, Member, Region, Reset, ResetCause, Table
+from crkafka_core.model.rows import Checkpoint, Event, Filler, Member, MemberStatus, Region, Reset, ResetCause, Table
 from crkafka_core.model.segment import ClosedSegment, Span
 from crkafka_core.model.segment_name import segment_path
 from crkafka_core.plane import advance, cuts, events, life, limits, members, resets, starts, tables
@@ -25,6 +25,10 @@ from tests.rigs.memory import MemoryStore
 T = TypeVar("T")
 P0, P1 = TP("t", 0), TP("t", 1)
 LIMITS = Limits(session_timeout=10.0, settle_timeout=30.0, start_grace=10.0, drain_timeout=20.0, reset_timeout=40.0)
+
+
+def _index(name: str) -> int:
+    return int(name.rpartition("/")[2])
 
 
 class Kit:
@@ -116,16 +120,44 @@ class Kit:
         self.now += after
         return self.do(advance.advance)
 
-    def withdraw(
-        self, number: int, *, wants_reset: bool = True, epoch: int | None = None, thrown_out: bool = False
-    ) -> None:
-        name, at = f"orders/{number}", self.row.epoch if epoch is None else epoch
-        why = "partitions lost" if thrown_out else "partitions revoked"
-        self.do(
-            lambda tx: members.withdraw(
-                tx, name, self.live[name], epoch=at, why=why, wants_reset=wants_reset, thrown_out=thrown_out
-            )
-        )
+    def withdraw(self, number: int) -> None:
+        """A revocation; where records flow, a handover is open from now on."""
+        name = f"orders/{number}"
+        self.do(lambda tx: members.withdraw(tx, name, self.live[name], why="partitions revoked"))
+
+    def rebalance(self, number: int) -> None:
+        """A revocation, and the handover that it begins: there is nothing new."""
+        self.withdraw(number)
+        self.hand_over()
+
+    def unsettle(self, number: int) -> None:
+        """Its report is not there: the group is not settled."""
+        self.do(lambda tx: tx.put(dataclasses.replace(self.member(number), assignment_json="")))
+
+    def dies(self, number: int) -> None:
+        """A loss, and its handover; the member is started again."""
+        name = f"orders/{number}"
+        self.do(lambda tx: members.fail(tx, name, self.live[name], "boom"))
+        self.hand_over()
+        if self.row.phase is not Phase.IDLE and not self.row.stopping:
+            self.register(number)
+
+    def hand_over(self, rows: int = 0) -> None:
+        """Each live member contributes so much to the open cut; it merges, and the handover behind it; the region is reset."""
+        ids = self.plane.read(lambda reader, _: {i.topic: i.topic_id for i in starts.known(reader).values()})
+        while number := self.row.open_cut:
+            for filler in self._fillers(number):
+                self.at |= filler.offsets
+                live = self.live.get(filler.member) == filler.incarnation
+                if live and self.member(_index(filler.member)).status is MemberStatus.LIVE:
+                    held = set(filler.offsets)
+                    topics = {tp.topic: ids[tp.topic] for tp in held}
+                    self.contribute(number, _index(filler.member), rows, held=held, topic_ids=topics)
+            self.advance()
+            assert self.row.open_cut != number
+
+    def _fillers(self, number: int) -> list[Filler]:
+        return self.plane.read(lambda reader, _: reader.select(Filler, ("checkpoint", "=", number)))
 
     def fail(self, number: int, text: str = "x", cause: ResetCause = ResetCause.FAILURE, epoch: int = 0) -> int:
         """A member's failure in the current epoch asks for a reset."""

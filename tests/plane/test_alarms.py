@@ -195,7 +195,7 @@ def test_added_partitions_behind_a_table_of_one_row_for_each_key_are_an_alarm_fo
     kit.running()
     assert kit.plane.read(alarms.current) == ""
     kit.now += 100
-    kit.withdraw(0)
+    kit.rebalance(0)
     kit.settle({0: {P0, grown}, 1: {P1}})
     checkpoint = kit.open()
     kit.contribute(checkpoint, 0, held={P0, grown})

@@ -77,14 +77,6 @@ def test_G7_nobody_takes_the_lock_for_a_cut_that_only_waits(kit: Kit) -> None:
     assert kit.advance() is Phase.RESETTING
 
 
-def test_R3_withdrawing_a_report_in_a_cut_is_the_abort(kit: Kit) -> None:
-    """SPEC R3, D4: in one transaction."""
-    kit.running()
-    cut, epoch = kit.open(), kit.row.epoch
-    kit.withdraw(1)
-    assert (kit.checkpoint(cut).status, kit.row.epoch) == (CheckpointStatus.ABORTED, epoch + 1)
-
-
 def test_C5_numbers_only_grow_also_after_an_abort_and_a_rewind(kit: Kit) -> None:
     """SPEC C5; I6."""
     kit.running()
@@ -137,15 +129,6 @@ def test_C3_a_merge_that_cannot_be_says_why_and_changes_nothing(kit: Kit) -> Non
         kit.do(lambda tx: cuts.merge(tx, cut))
 
 
-def test_R3_another_report_in_a_cut_aborts_it(kit: Kit) -> None:
-    """SPEC R3, C2: what the cut has fixed is no longer so."""
-    kit.running()
-    cut = kit.open()
-    kit.report(1, {P1}, generation=2)
-    assert (kit.row.phase, kit.checkpoint(cut).status) == (Phase.RESETTING, CheckpointStatus.ABORTED)
-    assert kit.checkpoint(cut).note == "orders/1 reports another assignment during the cut"
-
-
 def test_D2_who_cannot_do_its_part_aborts_the_cut_and_is_named(kit: Kit) -> None:
     """SPEC D2: only the registered incarnation may."""
     kit.running()
@@ -189,19 +172,3 @@ def test_20_a_topic_made_anew_is_noticed_by_the_merge(kit: Kit, quickly: bool) -
     merged = kit.plane.store.run("orders", lambda tx: cuts.merge(tx, cut))
     assert ("id-new" in str(merged)) is quickly
     assert json.loads(kit.events("merge refused")[0].data_json) if quickly else True
-
-
-def test_d2_a_commit_that_a_rebalance_refused_is_a_forced_reset_without_back_off(kit: Kit) -> None:
-    kit.running()
-    cut, mine = kit.open(), kit.live["orders/0"]
-    kit.do(
-        lambda tx: cuts.give_up(
-            tx, cut, member="orders/0", incarnation=mine, why="illegal generation", cause=ResetCause.REBALANCE
-        )
-    )
-    assert (kit.row.phase, kit.row.consecutive, kit.row.failing, kit.row.not_before) == (Phase.RESETTING, 0, 0, 0.0)
-    assert (kit.resets()[-1].cause, kit.resets()[-1].member) == (ResetCause.REBALANCE, ""), "nobody's known doing"
-    kit.do(
-        lambda tx: cuts.give_up(tx, cut, member="orders/0", incarnation=mine, why="again", cause=ResetCause.REBALANCE)
-    )
-    assert len(kit.events("reset")) == 1, "void when the cut is over"

@@ -82,9 +82,8 @@ def test_x8_cuts_aborts_rewinds_and_stops_are_told(kit: Kit) -> None:
 def test_x8_what_members_do_and_what_becomes_of_them_is_told(kit: Kit) -> None:
     kit.running()
     at = seen(kit)
-    kit.withdraw(0, wants_reset=False)
-    kit.withdraw(0, wants_reset=False)
-    kit.report(0, {P0})
+    kit.rebalance(0), kit.rebalance(0)
+    kit.settle()
     kit.report(0, {P0})
     kit.do(lambda tx: members.leave(tx, "orders/1", "no such"))
     kit.do(lambda tx: members.leave(tx, "orders/1", kit.live["orders/1"]))
@@ -98,9 +97,14 @@ def test_x8_what_members_do_and_what_becomes_of_them_is_told(kit: Kit) -> None:
     kit.do(lambda tx: members.lose(tx, zero.name, zero.incarnation, renewals=zero.renewals, by="x", why="silent"))
     assert told(kit, at) == [
         ("revoked", 0, "orders/0"),
+        ("handover", 1, ""),
+        ("reset", 0, ""),
         ("assigned", 0, "orders/0"),
+        ("resumed", 0, ""),
         ("left", 0, "orders/1"),
+        ("handover", 2, "orders/1"),
         ("lost", 0, "orders/0"),
+        ("abort", 2, "orders/0"),
         ("reset", 0, "orders/0"),
     ]
 

@@ -36,7 +36,7 @@ NAME = "orders/0"
 EVERYTHING: dict[str, Callable[[Tx, str], Any]] = {
     "renew": lambda tx, me: members.renew(tx, NAME, me),
     "report": lambda tx, me: members.report(tx, NAME, me, epoch=tx.region().epoch, base=0, generation=9, held=()),
-    "withdraw": lambda tx, me: members.withdraw(tx, NAME, me, epoch=tx.region().epoch, why="x", wants_reset=True),
+    "withdraw": lambda tx, me: members.withdraw(tx, NAME, me, why="x"),
     "lose": lambda tx, me: members.lose(
         tx, "orders/1", tx.get(members.Member, "orders/1").incarnation, renewals=0, by=NAME, why="x"
     ),

@@ -16,7 +16,7 @@ def test_44_member_cut_off_from_kafka_alone_is_lost_after_a_while(kit: Kit) -> N
     """SPEC G4; fault 44: another one reports a newer generation for 10 s."""
     kit.running()
     epoch = kit.row.epoch
-    kit.withdraw(1, wants_reset=True)
+    kit.rebalance(1)
     kit.generation = 2
     kit.resolve(1, {P0, P1})
     kit.report(1, {P0, P1})
@@ -38,7 +38,7 @@ def test_G4_who_is_behind_and_has_withdrawn_its_report_has_a_whole_session(
     kit = make_kit(session_timeout=45.0).running()
     kit.report(1, {P1}, generation=2)
     if silent:
-        kit.withdraw(0, wants_reset=False)
+        kit.unsettle(0)
     kit.advance()
     kit.advance(seconds - 0.5)
     assert kit.member(0).status is MemberStatus.LIVE
@@ -109,6 +109,7 @@ def test_G3_registration_raises_the_epoch_only_where_records_flow(kit: Kit) -> N
     kit.running()
     epoch = kit.row.epoch
     kit.register(0)
+    kit.hand_over()
     assert (kit.row.epoch, kit.row.phase) == (epoch + 1, Phase.RESETTING)
     kit.register(1)
     kit.register(0)
@@ -133,6 +134,7 @@ def test_G5_a_spare_that_goes_and_comes_back_causes_no_reset(end: str) -> None:
     kit.report(2, set())
     assert (kit.row.epoch, kit.row.phase, kit.row.head) == (epoch, Phase.RUNNING, checkpoint)
     kit.report(2, {P1})
+    kit.hand_over()
     assert kit.row.epoch == epoch + 1, "it holds what another fills"
 
 
@@ -140,6 +142,7 @@ def test_G5_a_spare_that_an_open_cut_waits_for_is_a_loss() -> None:
     kit = Kit(wanted=3).running()
     kit.open()
     kit.register(2)
+    kit.hand_over()
     assert kit.row.phase is Phase.RESETTING
 
 

@@ -21,22 +21,19 @@ def test_R3_one_rebalance_makes_one_reset_however_many_members_it_hits(kit: Kit)
     kit.running()
     epoch = kit.row.epoch
     for number in (0, 1):
-        kit.withdraw(number, epoch=epoch)
-    assert kit.row.epoch == epoch + 1
+        kit.withdraw(number)
+    kit.hand_over(5)
+    assert (kit.row.epoch, kit.row.phase) == (epoch + 1, Phase.RESETTING)
     kit.withdraw(0)
     assert kit.row.epoch == epoch + 1, "a revocation while resetting only withdraws the report"
     kit.settle()
-    assert kit.row.phase is Phase.RUNNING
-    kit.withdraw(1, epoch=epoch)
-    assert kit.row.epoch == epoch + 1, "one heard of late, for an older epoch, requests nothing"
-    kit.settle({1: {P1}})
     assert kit.row.phase is Phase.RUNNING
 
 
 def test_G8_no_cut_and_no_resume_before_the_group_is_settled(kit: Kit) -> None:
     """SPEC G8; fault 14."""
     kit.running()
-    kit.withdraw(0, epoch=kit.row.epoch)
+    kit.rebalance(0)
     kit.settle({1: {P1}})
     assert kit.row.phase is Phase.RESETTING
     with pytest.raises(NotRunning, match="is RESETTING; a cut needs RUNNING"):
@@ -55,12 +52,12 @@ def test_G8_no_cut_and_no_resume_before_the_group_is_settled(kit: Kit) -> None:
 
 def _join(kit: Kit, number: int) -> None:
     """One more member: Kafka takes everything away from the others and assigns anew; range gives the two partitions to the first two."""
-    flowed = kit.row.phase is Phase.RUNNING
     kit.register(number)
     there = [int(name.rpartition("/")[2]) for name in kit.live]
     for other in there:
         if other != number:
-            kit.withdraw(other, wants_reset=flowed)
+            kit.withdraw(other)
+    kit.hand_over()
     kit.generation += 1
     kit.settle({n: {P0} if n == 0 else {P1} if n == 1 else set() for n in there})
 

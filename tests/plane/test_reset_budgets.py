@@ -16,7 +16,7 @@ def test_57_member_that_flaps_slower_than_cuts_come_ends_in_stopped_with_its_nam
     """SPEC X6; fault 57: 20 in 10 minutes, also when each is followed by a cut."""
     kit = make_kit(forced_budget=6).running()
     for _ in range(6):
-        kit.withdraw(1, thrown_out=True)
+        kit.dies(1)
         if kit.row.phase is Phase.STOPPED:
             break
         kit.settle()
@@ -30,7 +30,7 @@ def test_X6_flaps_that_are_hours_apart_never_stop_a_region(make_kit: type[Kit]) 
     """SPEC X6: the budget is of a window."""
     kit = make_kit(forced_budget=6).running()
     for _ in range(20):
-        kit.withdraw(1, thrown_out=True)
+        kit.dies(1)
         kit.settle()
         kit.cut()
         kit.advance(3_600.0)

@@ -66,14 +66,14 @@ def test_x6_a_persons_reset_out_of_stopped_counts_anew(kit: Kit) -> None:
 def test_x6_a_persons_reset_out_of_stopped_gives_a_flapping_member_a_new_budget(kit: Kit) -> None:
     kit.running()
     for _ in range(10):
-        kit.withdraw(0, thrown_out=True)
+        kit.dies(0)
         if kit.row.phase is Phase.STOPPED:
             break
         kit.settle()
     assert kit.row.stop_member == "orders/0"
     kit.do(lambda tx: resets.request(tx, cause="mended", by="me"))
     kit.settle()
-    kit.withdraw(0, thrown_out=True)
+    kit.dies(0)
     assert kit.row.phase is Phase.RESETTING
 
 
@@ -87,13 +87,14 @@ def test_x6_hours_of_failing_storage_back_off_and_never_overflow(kit: Kit) -> No
 def test_x6_the_budget_sees_forced_resets_between_counted_ones_of_the_same_member(kit: Kit) -> None:
     kit.running()
     for _ in range(9):
-        kit.withdraw(0, thrown_out=True)
+        kit.dies(0)
         kit.settle()
+        kit.rebalance(1)
         for _ in range(3):
             kit.fail(0, "x")
             kit.advance(60.0)
         kit.settle()
-    kit.withdraw(0, thrown_out=True)
+    kit.dies(0)
     assert kit.row.phase is Phase.STOPPED, "ten without a completed cut"
 
 
@@ -136,7 +137,8 @@ def test_r5_a_clean_leave_during_a_cut_counts_as_no_failure(kit: Kit) -> None:
     kit.running()
     cut = kit.open()
     kit.do(lambda tx: members.leave(tx, "orders/0", kit.live["orders/0"]))
-    assert kit.checkpoint(cut).status == "ABORTED"
+    kit.hand_over(3)
+    assert (kit.checkpoint(cut).status, kit.row.phase) == ("MERGED", Phase.RESETTING)
     assert (kit.row.consecutive, kit.row.failing, kit.row.not_before) == (0, 0, 0.0)
 
 
@@ -145,9 +147,9 @@ def _joins(kit: Kit, number: int, first: int) -> None:
     kit.do(lambda tx: life.scale(tx, number + 1, by="me"))
     kit.register(number)
     others = sorted(range(number), key=lambda n: n != first)
-    epoch = kit.row.epoch
     for other in others:
-        kit.withdraw(other, epoch=epoch)
+        kit.withdraw(other)
+    kit.hand_over()
     kit.generation += 1
     kit.settle({n: {P0} if n == 0 else {P1} if n == 1 else set() for n in range(number + 1)})
 
@@ -173,11 +175,10 @@ def test_74_a_flapping_member_is_named_and_not_the_neighbour_that_reports_first(
     kit = make_kit(forced_budget=6).running()
     for _ in range(6):
         kit.withdraw(0)
-        assert kit.row.phase is Phase.RESETTING
-        kit.do(lambda tx: members.fail(tx, "orders/1", kit.live["orders/1"], "boom"))
+        assert kit.row.phase is Phase.CUTTING
+        kit.dies(1)
         if kit.row.phase is Phase.STOPPED:
             break
-        kit.register(1)
         kit.generation += 1
         kit.settle()
         kit.cut()
@@ -186,63 +187,12 @@ def test_74_a_flapping_member_is_named_and_not_the_neighbour_that_reports_first(
     assert "orders/1 made the region reset 6 times" in kit.row.stop_reason
 
 
-def test_74_who_kafka_threw_out_is_named_though_the_neighbour_reported_first(kit: Kit) -> None:
+def test_x6_rebalances_never_stop_a_region(kit: Kit) -> None:
+    """SPEC X6, X10: each merges what was submitted, so that records land however often Kafka shares the partitions anew."""
     kit.running()
-    epoch = kit.row.epoch
-    kit.withdraw(0, epoch=epoch)
-    kit.withdraw(1, epoch=epoch, thrown_out=True)
-    (last,) = [r for r in kit.resets() if r.epoch == kit.row.epoch]
-    assert (last.cause, last.member, last.by) == (ResetCause.THROWN_OUT, "orders/1", "orders/0")
-
-
-@pytest.mark.parametrize("first_is_revoked", [False, True])
-@pytest.mark.parametrize("members", [2, 3, 5])
-def test_57_when_kafka_threw_several_out_it_was_none_of_them(
-    make_kit: type[Kit], members: int, first_is_revoked: bool
-) -> None:
-    """SPEC X6; fault 57: Kafka was away for them, whoever of them is the last to say so, and again and again."""
-    kit = make_kit(wanted=members + first_is_revoked, forced_budget=6, forced_without_cut=4).running()
-    for turn in range(5):
-        epoch = kit.row.epoch
-        if first_is_revoked:
-            kit.withdraw(members, epoch=epoch)
-        for number in sorted(range(members), key=lambda n: (n - turn) % members):
-            kit.withdraw(number, epoch=epoch, thrown_out=True)
-            kit.withdraw(number, epoch=epoch, thrown_out=True)
-        assert kit.resets()[-1].member == ""
-        assert kit.row.phase is Phase.RESETTING
-        kit.now += 60.0
-        kit.settle_all()
-
-
-def test_57_who_dies_after_kafka_threw_two_out_did_not_cause_it(make_kit: type[Kit]) -> None:
-    kit = make_kit(wanted=3).running()
-    epoch = kit.row.epoch
-    for number in (0, 1):
-        kit.withdraw(number, epoch=epoch, thrown_out=True)
-    kit.do(lambda tx: members.fail(tx, "orders/2", kit.live["orders/2"], "boom"))
-    assert kit.resets()[-1].member == ""
-
-
-@pytest.mark.parametrize("apart", [0.0, 30.0, 86_400.0])
-def test_x6_ten_rebalances_without_a_cut_do_not_stop_a_region_that_is_cut_by_hand(
-    make_kit: type[Kit], apart: float
-) -> None:
-    """SPEC X6: nobody has asked for a cut that they could have kept away."""
-    kit = make_kit(period=0.0).running()
-    for _ in range(15):
-        kit.advance(apart)
-        kit.withdraw(1, thrown_out=True)
-        kit.settle()
-    assert kit.row.phase is Phase.RUNNING
-
-
-def test_x6_rebalances_that_leave_a_cut_its_time_do_not_stop_a_region_that_nobody_drives(kit: Kit) -> None:
-    """SPEC X6, G7: the orchestrator is down for hours; a cut could have come between any two."""
-    kit.running()
-    for _ in range(15):
-        kit.advance(300.0)
-        kit.withdraw(1, thrown_out=True)
+    for _ in range(30):
+        kit.rebalance(1)
+        assert (kit.resets()[-1].cause, kit.row.phase) == (ResetCause.REBALANCE, Phase.RESETTING)
         kit.settle()
     assert kit.row.phase is Phase.RUNNING
 
@@ -350,7 +300,7 @@ def _story(kit: Kit, after_each: Callable[[Kit], None]) -> list[object]:
         kit.do(lambda tx: resets.request(tx, cause="c", by="me", token="once"))
         tell()
         kit.settle()
-        kit.withdraw(1, thrown_out=True)
+        kit.dies(1)
         tell()
         kit.advance(31.0), kit.advance(1.0)
         told.append(kit.plane.read(lambda reader, row: alarms.current(reader, row)))
@@ -363,7 +313,7 @@ def _story(kit: Kit, after_each: Callable[[Kit], None]) -> list[object]:
         if kit.row.phase is Phase.STOPPED:
             kit.do(lambda tx: life.start(tx, by="me"))
             kit.settle()
-    kit.withdraw(0, wants_reset=False)
+    kit.rebalance(0)
     kit.do(lambda tx: life.stop(tx, token="stop", by="me"))
     tell()
     kit.advance(LIMITS.drain_timeout - 1)
@@ -398,7 +348,7 @@ def test_x8_who_used_up_its_budget_is_named_and_not_who_failed_meanwhile(make_ki
         kit.fail(0)
         kit.advance(60.0)
         kit.settle()
-        kit.withdraw(1, thrown_out=True)
+        kit.dies(1)
         kit.now += 1.0
         if kit.row.phase is not Phase.STOPPED:
             kit.settle()
@@ -408,34 +358,24 @@ def test_x8_who_used_up_its_budget_is_named_and_not_who_failed_meanwhile(make_ki
 @pytest.mark.parametrize(("apart", "phase"), [(100.0, Phase.STOPPED), (101.0, Phase.RESETTING)])
 def test_x6_the_budget_is_for_so_many_resets_in_its_window(make_kit: type[Kit], apart: float, phase: Phase) -> None:
     kit = make_kit(forced_budget=2, forced_window=100.0).running()
-    kit.withdraw(1, thrown_out=True)
+    kit.dies(1)
     kit.settle()
     kit.now += apart
-    kit.withdraw(1, thrown_out=True)
+    kit.dies(1)
     assert kit.row.phase is phase
 
 
 def test_x6_a_reset_before_the_last_completed_cut_kept_none_away_since(make_kit: type[Kit]) -> None:
     """The reset began the epoch in which the cut came."""
     kit = make_kit(forced_without_cut=2).running()
-    kit.withdraw(1, thrown_out=True)
+    kit.dies(1)
     kit.settle()
     kit.cut()
-    kit.withdraw(1, thrown_out=True)
+    kit.dies(1)
     assert kit.row.phase is Phase.RESETTING
     kit.settle()
-    kit.withdraw(1, thrown_out=True)
+    kit.dies(1)
     assert kit.row.phase is Phase.STOPPED
-
-
-def test_x6_who_was_thrown_out_of_an_older_epoch_did_not_cause_this_reset(kit: Kit) -> None:
-    kit.running()
-    epoch = kit.row.epoch
-    kit.withdraw(0)
-    kit.settle()
-    kit.withdraw(0)
-    kit.withdraw(1, epoch=epoch, thrown_out=True)
-    assert (kit.resets()[-1].cause, kit.resets()[-1].member) == (ResetCause.REBALANCE, "")
 
 
 def test_g9_an_idle_region_is_not_reset_and_goes_back_only_to_another_checkpoint(kit: Kit) -> None:

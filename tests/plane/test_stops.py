@@ -8,10 +8,11 @@ import pytest
 
 from crkafka_core.model.errors import DataLoss, Refused, RegionStopped
 from crkafka_core.model.phase import Phase, Wanted
+from crkafka_core.model.rows import ResetCause
 from crkafka_core.plane import alarm_rows, cuts, halting, life, members, resets, starts
 from crkafka_core.plane.status import status_of
 from crkafka_core.region import waiting
-from tests.plane.conftest import LIMITS, P0
+from tests.plane.conftest import LIMITS, P0, P1
 
 if TYPE_CHECKING:
     from tests.plane.conftest import Kit
@@ -23,17 +24,17 @@ def _stopped(kit: Kit) -> list[str]:
 
 @pytest.mark.parametrize("rebalance", [False, True])
 def test_g9_a_stop_in_an_unsettled_moment_waits_for_the_group_and_cuts(kit: Kit, rebalance: bool) -> None:
-    """A member is between two reports, or a rebalance even makes a reset: the last cut comes when all hold something again."""
+    """A member is between two reports: the last cut comes when all hold something again. A rebalance makes a handover, which is it."""
     kit.running()
-    kit.withdraw(0, wants_reset=False)
+    kit.unsettle(0)
     kit.do(lambda tx: life.stop(tx, token="stop", by="me"))
     assert kit.row.phase is Phase.RUNNING
     if rebalance:
         kit.withdraw(1)
-        assert kit.row.phase is Phase.RESETTING
-    kit.generation += 1
-    kit.settle()
-    kit.advance()
+    else:
+        kit.generation += 1
+        kit.settle()
+        kit.advance()
     assert (kit.row.phase, kit.row.wanted) == (Phase.CUTTING, "stop")
     cut = kit.row.open_cut
     for number in (0, 1):
@@ -45,20 +46,20 @@ def test_g9_a_stop_in_an_unsettled_moment_waits_for_the_group_and_cuts(kit: Kit,
 def test_g9_a_last_cut_that_is_aborted_is_tried_again_within_its_time(kit: Kit) -> None:
     kit.running()
     kit.do(lambda tx: life.stop(tx, token="stop", by="me"))
-    kit.withdraw(0)
-    assert kit.row.phase is Phase.RESETTING
-    kit.settle()
+    kit.dies(0)
+    assert (kit.row.phase, kit.row.head) == (Phase.RESETTING, 1), "it merged without the member that died"
+    kit.settle({1: {P0, P1}})
     assert kit.row.phase is Phase.RUNNING
     assert kit.advance() is Phase.CUTTING
-    kit.withdraw(0)
+    kit.dies(1)
     kit.advance(LIMITS.drain_timeout + 1)
     assert kit.row.phase is Phase.IDLE
-    assert _stopped(kit)[0].startswith("stopped without a last cut: no report")
+    assert _stopped(kit)[0].startswith("stopped without a last cut: no member")
 
 
 def test_g9_a_stop_waits_no_longer_than_a_cut_may_take(kit: Kit) -> None:
     kit.running()
-    kit.withdraw(0, wants_reset=False)
+    kit.unsettle(0)
     kit.do(lambda tx: life.stop(tx, token="stop", by="me"))
     assert kit.advance(LIMITS.drain_timeout) is Phase.RUNNING
     assert kit.advance(1) is Phase.IDLE
@@ -79,7 +80,7 @@ def test_g9_a_stop_of_a_region_without_members_waits_for_nobody(kit: Kit) -> Non
 def test_g9_what_stops_a_region_that_is_wanted_stopped_leaves_it_idle(kit: Kit) -> None:
     """Nobody waits for a person who has gone: the reason is in the event log, and the next start finds it again."""
     kit.running()
-    kit.withdraw(0, wants_reset=False)
+    kit.unsettle(0)
     kit.do(lambda tx: life.stop(tx, token="stop", by="me"))
     kit.do(lambda tx: halting.halt(tx, "data loss", member="orders/0"))
     assert kit.row.phase is Phase.IDLE
@@ -106,7 +107,7 @@ def test_g9_a_last_cut_is_found_again_by_who_asked_for_it(kit: Kit) -> None:
     kit.running()
     kit.do(lambda tx: life.stop(tx, token="stop 7", by="me"))
     assert kit.checkpoint(kit.row.open_cut).token == "stop 7"
-    kit.withdraw(0)
+    kit.do(lambda tx: resets.begin(tx, ResetCause.STOP, "test"))
     kit.settle()
     assert kit.advance() is Phase.CUTTING
     assert kit.checkpoint(kit.row.open_cut).token != "stop 7", "a second one is another cut"
@@ -114,7 +115,7 @@ def test_g9_a_last_cut_is_found_again_by_who_asked_for_it(kit: Kit) -> None:
 
 def _stop_unsettled(kit: Kit) -> int:
     """A stop in an unsettled moment of a quiet region, without a reset: the last cut opens once it is settled."""
-    kit.withdraw(0, wants_reset=False)
+    kit.unsettle(0)
     kit.do(lambda tx: life.stop(tx, token="stop", by="ann"))
     kit.generation += 1
     kit.settle()

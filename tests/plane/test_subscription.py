@@ -97,10 +97,12 @@ def test_76_a_dropped_topic_is_carried_forward_once_all_members_have_the_new_con
     _configure(old, NEW)
     assert _known(old) == {"t", "u"}, "members of the old configuration still read it"
     _register(old, 0, NEW)
+    old.hand_over()
     old.generation += 1
     _holds(old, 0, T0), _holds(old, 1, U0)
     assert (old.row.phase, _known(old)) == (Phase.RUNNING, {"t", "u"}), "one of them goes on reading it"
     _register(old, 1, NEW)
+    old.hand_over()
     assert (_known(old), old.row.dropped_json) == ({"t"}, "[]"), "nothing is left that would have to go"
     old.generation += 1
     _holds(old, 0, T0), _holds(old, 1)

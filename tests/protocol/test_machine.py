@@ -70,6 +70,12 @@ class Player:
     def cutting(self, mine: frozenset[TP] | None = HELD, cut: int = 7, **changes: Any) -> list[sg.Effect]:
         return self.see(phase=Phase.CUTTING, cut=OpenCut(cut, self.state.base, 1, ("r/0",), mine), **changes)
 
+    def handing_over(self, cut: int, **changes: Any) -> list[sg.Effect]:
+        """A handover's cut is open of the number that is being filled."""
+        base = changes.get("head", self.state.base)
+        opened = OpenCut(cut, base, -1, ("r/0",), HELD, handover=True)
+        return self.see(phase=Phase.CUTTING, cut=opened, filling=cut, **changes)
+
     def marking(self, **changes: Any) -> list[sg.Effect]:
         """The opening has handed out the next number."""
         return self.cutting(filling=8, **changes)
@@ -123,21 +129,19 @@ def test_M4_a_start_under_an_old_stamp_is_dropped_and_asked_for_again() -> None:
     assert kinds(p.started()) == ["Seek", "Report"]
 
 
-def test_R2_a_revocation_after_records_were_fetched_wants_a_reset_and_seeks_nothing(player: Player) -> None:
-    effects = player.hear(sg.Revoked())
-    assert kinds(effects) == ["Clear", "Withdraw", "CloseGate"]
-    assert next(e for e in effects if isinstance(e, sg.Withdraw)).wants_reset
+def test_R2_a_revocation_while_records_flow_is_withdrawn_at_once_and_seeks_nothing(player: Player) -> None:
+    effects = player.hear(sg.Revoked("partitions lost"))
+    assert kinds(effects) == ["Clear", "Withdraw", "CloseGate"] and sg.Withdraw("partitions lost") in effects
     assert player.state.client is ClientState.CR_RESET_PENDING
     assert kinds(player.hear(sg.GateClosed(), sg.Assigned(HELD, 2))) == ["Clear"], "in CR_RESET_PENDING the reset seeks"
     assert kinds(player.see(epoch=2, phase=Phase.RESETTING)) == ["Clear", "Resolve"]
 
 
-def test_R2_a_revocation_before_anything_was_fetched_wants_none_and_withdraws_all_the_same() -> None:
+def test_R2_where_nothing_flows_a_revocation_before_anything_was_fetched_is_resolved_anew() -> None:
     p = Player()
     p.see()
     p.hear(sg.Assigned(HELD, 1))
-    effects = p.hear(sg.Revoked())
-    assert [e.wants_reset for e in effects if isinstance(e, sg.Withdraw)] == [False]
+    assert kinds(p.hear(sg.Revoked())) == ["Clear", "Withdraw"]
     assert kinds(p.hear(sg.Assigned(frozenset({A}), 2))) == ["Clear", "Resolve"]
 
 
@@ -243,37 +247,56 @@ def test_D5_pause_marks_that_come_with_a_cut_hold_for_what_is_behind_its_mark(pl
     assert kinds(player.hear(sg.GateClosed())) == ["Requeue", "OpenGate"]
 
 
-def test_D5_a_revocation_behind_a_mark_is_written_once_what_the_cut_has_taken_is_merged(player: Player) -> None:
+def test_X10_a_revocation_behind_a_mark_voids_nothing_and_the_handover_takes_what_came_behind_it(
+    player: Player,
+) -> None:
     player.marking()
-    assert kinds(player.hear(sg.Revoked())) == ["Clear", "CloseGate"]
-    assert (
-        kinds(player.hear(sg.GateClosed(), sg.Assigned(HELD, 2), sg.Revoked(), sg.Assigned(HELD, 3))) == ["Clear"] * 3
-    )
+    assert kinds(player.hear(sg.Revoked())) == ["Clear", "Withdraw", "CloseGate"]
+    player.hear(sg.GateClosed(), sg.Assigned(frozenset({A}), 2), sg.Revoked(), sg.Assigned(HELD, 3))
     (contribute,) = player.hear(sg.Saved(7, "payload"))
     assert isinstance(contribute, sg.Contribute) and contribute.generation == 1, "that of the mark"
     assert player.hear(sg.Contributed(7)) == [], "it holds nothing of what it would commit"
-    merged, withdraw = player.see(phase=Phase.RUNNING, head=7, cut=None)
-    assert merged == sg.Merged(7) and isinstance(withdraw, sg.Withdraw) and withdraw.wants_reset
-    assert player.state.withdrawal is None and not player.state.submits
+    assert kinds(player.handing_over(8, head=7)) == ["Merged", "Save"]
+    (contribute,) = player.hear(sg.Saved(8, "rest"))
+    assert isinstance(contribute, sg.Contribute) and (contribute.cut.id, contribute.base) == (8, 7)
 
 
-def test_R3_a_revocation_behind_a_mark_is_written_where_the_cut_is_aborted_too(player: Player) -> None:
+@pytest.mark.parametrize("heard", ["revoked", "assigned to others", "not yet", "after it has contributed"])
+def test_X10_a_member_contributes_to_a_handover_what_it_filled_whatever_it_holds_and_polls_on(
+    player: Player, heard: str
+) -> None:
+    moves = {"revoked": (sg.Revoked(),), "assigned to others": (sg.Revoked(), sg.Assigned(frozenset(), 2))}
+    player.hear(*moves.get(heard, ()), sg.GateClosed())
+    assert "Save" in kinds([*player.handing_over(1), *player.hear(sg.GateClosed())])
+    (contribute,) = player.hear(sg.Saved(1, "payload"))
+    assert isinstance(contribute, sg.Contribute) and player.state.polls and not player.state.fetches
+    if heard == "after it has contributed":
+        assert "Resolve" not in kinds(player.hear(sg.Revoked(), sg.Assigned(frozenset({A}), 2)))
+    assert "Commit" not in kinds(player.hear(sg.Contributed(1))), "it commits nothing before its merge"
+    assert (
+        kinds(player.see(epoch=2, head=1, phase=Phase.RESETTING, cut=None, fills=None))
+        == ["Clear", "Resolve"][: 1 + (player.state.held is not None)]
+    )
+
+
+def test_X10_a_member_that_a_merge_went_without_submits_nothing_and_starts_from_the_next_epoch(player: Player) -> None:
     player.marking()
-    player.hear(sg.Revoked(), sg.GateClosed())
-    assert kinds(player.see(epoch=2, phase=Phase.RESETTING, cut=None)) == ["Withdraw", "Clear"]
+    player.hear(sg.Saved(7, "payload"))
+    left_out = OpenCut(8, 7, -1, ("r/1",), None, handover=True)
+    assert "Merged" not in kinds(player.see(phase=Phase.CUTTING, head=7, cut=left_out, fills=None))
+    assert kinds(player.hear(sg.GateClosed())) == ["Clear"] and not player.state.submits
+    assert kinds(player.see(epoch=2, head=8, phase=Phase.RESETTING, cut=None)) == ["Clear", "Resolve"]
 
 
-def test_R3_of_what_moved_before_anything_was_fetched_nothing_is_contributed() -> None:
+def test_X10_a_start_that_was_asked_for_before_records_flowed_moves_nobody_who_fills() -> None:
     p = Player()
     p.see()
     p.hear(sg.Lease(True), sg.Assigned(HELD, 1))
     p.started()
+    p.hear(sg.Revoked(), sg.Assigned(HELD, 2))
     p.see(phase=Phase.RUNNING)
-    p.marking()
-    assert kinds(p.hear(sg.Revoked())) == ["Clear", "Withdraw", "CloseGate"], (
-        "R2: it wants no reset, and aborts the cut"
-    )
-    assert p.hear(sg.Saved(7, "payload"), sg.GateClosed()) == []
+    assert "Seek" not in kinds(p.started()), "it fills the number from where it was placed before"
+    assert "Save" in kinds(p.handing_over(1))
 
 
 @pytest.mark.parametrize("head", [0, 7])
@@ -309,17 +332,17 @@ def test_D5_an_abort_behind_a_mark_drops_what_was_written_since(player: Player) 
 
 
 @pytest.mark.parametrize(
-    ("outcome", "effect"), [(Outcome.ABORT, "GiveUp"), (Outcome.REBALANCED, "GiveUp"), (Outcome.RESTART, "Exit")]
+    ("outcome", "effect"), [(Outcome.ABORT, "GiveUp"), (Outcome.REBALANCED, ""), (Outcome.RESTART, "Exit")]
 )
 def test_D2_how_a_commit_failed_decides_what_follows(player: Player, outcome: Outcome, effect: str) -> None:
     player.cutting()
     player.hear(sg.GateClosed())
     effects = player.hear(sg.Committed(7, outcome, "why"))
-    assert kinds(effects) == [effect]
+    assert kinds(effects) == [effect] * bool(effect)
     if outcome is not Outcome.RESTART:
-        cause = ResetCause.REBALANCE if outcome is Outcome.REBALANCED else ResetCause.UNAVAILABLE
-        assert not player.state.polls and effects == [sg.GiveUp(7, "why", cause)]
-        assert kinds(player.hear(sg.Saved(7, "payload"))) == [], "what was given up is not contributed"
+        assert not player.state.polls
+        contributes = ["Contribute"] if outcome is Outcome.REBALANCED else []  # what was given up is not contributed
+        assert kinds(player.hear(sg.Saved(7, "payload"))) == contributes, "a rebalance aborts no cut (X10)"
 
 
 @pytest.mark.parametrize("mine", [None, frozenset({A})])
@@ -392,13 +415,16 @@ def test_V2_the_trigger_count_stops_submission_and_asks_once(player: Player) -> 
     assert kinds(late.hear(sg.Triggered(0, 0))) == [], "a count under another epoch is void"
 
 
-def test_R5_a_leaving_member_waits_for_the_open_cut(player: Player) -> None:
+def test_R5_a_leaving_member_waits_for_the_open_cut_and_for_a_handover_of_what_it_has_submitted(player: Player) -> None:
     player.cutting()
     player.hear(sg.GateClosed())
-    assert kinds(player.hear(sg.Stop())) == []
+    assert player.hear(sg.Stop()) == [sg.AskToLeave(1)]
     player.hear(sg.Committed(7, Outcome.DONE), sg.Saved(7, "payload"), sg.Contributed(7))
-    effects = player.see(phase=Phase.RUNNING, head=7, cut=None)
-    assert kinds(effects) == ["Merged", "Exit"] and player.state.ended is ExitKind.CLEAN
+    assert kinds(player.see(phase=Phase.RUNNING, head=7, cut=None, filling=8)) == ["Merged", "AskToLeave"]
+    assert kinds(player.handing_over(8)) == ["Save"] and player.state.ended is None
+    player.hear(sg.Saved(8, "rest"), sg.Contributed(8))
+    assert kinds(player.see(epoch=2, head=8, phase=Phase.RESETTING, cut=None, fills=None)) == ["Clear", "Exit"]
+    assert player.state.ended is ExitKind.CLEAN
 
 
 @pytest.mark.parametrize(
@@ -447,10 +473,13 @@ def test_G9_in_a_stopped_region_a_member_stays_and_resolves_nothing() -> None:
     assert kinds(p.see(phase=Phase.RESETTING, epoch=2)) == ["Clear", "Resolve"]
 
 
-def test_D2_a_rewind_commits_the_restored_offsets_too() -> None:
+@pytest.mark.parametrize(("before", "head"), [(3, 2), (3, 0), (0, 4)], ids=["a rewind", "initial state", "a handover"])
+def test_D2_after_another_head_its_offsets_are_committed_once_records_flow(before: int, head: int) -> None:
     p = Player()
-    p.see(head=3)
-    p.hear(sg.Assigned(HELD, 1))
-    assert "CommitStarts" not in kinds(p.started(30))
-    p.see(head=2, epoch=2)
-    assert "CommitStarts" in kinds(p.started(20))
+    p.see(head=before)
+    p.hear(sg.Lease(True), sg.Assigned(HELD, 1))
+    p.started(30)
+    p.see(head=head, epoch=2)
+    assert "CommitStarts" not in kinds(p.started(20)), "the group may be in the middle of a rebalance"
+    assert p.see(phase=Phase.RUNNING)[1:] == [sg.CommitStarts(dict.fromkeys(HELD, 20), head)]
+    assert "CommitStarts" not in kinds([*p.hear(sg.Lease(False), sg.GateClosed()), *p.hear(sg.Lease(True))])

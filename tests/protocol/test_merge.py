@@ -41,7 +41,9 @@ def test_C3_exactly_the_expected_incarnations_are_compared_as_sets() -> None:
 
 def test_C3_a_merge_that_goes_on_where_the_parent_ended_is_right() -> None:
     assert (
-        broken([filler("r/0", A), filler("r/1", B)], [offset("r/0", A, 10, 12), offset("r/1", B, 20, 20)], 7, LINE)
+        broken(
+            [filler("r/0", A), filler("r/1", B)], [offset("r/0", A, 10, 12), offset("r/1", B, 20, 20)], 7, LINE, LINE
+        )
         == ""
     )
 
@@ -57,12 +59,12 @@ def test_C3_a_merge_that_goes_on_where_the_parent_ended_is_right() -> None:
     ],
 )
 def test_C3_what_is_wrong_with_a_merge_is_named(offsets: list[ContributedOffset], words: str) -> None:
-    assert words in broken([filler("r/0", A), filler("r/1", B)], offsets, 7, LINE)
+    assert words in broken([filler("r/0", A), filler("r/1", B)], offsets, 7, LINE, LINE)
 
 
 def test_C3_a_partition_without_a_stored_start_is_refused() -> None:
     other = TP("u", 0)
-    assert "no stored start" in broken([filler("r/0", other)], [offset("r/0", other, 0, 1)], 0, ())
+    assert "no stored start" in broken([filler("r/0", other)], [offset("r/0", other, 0, 1)], 0, (), ())
 
 
 def test_C3_spans_chain_without_a_hole_and_rows_add_up() -> None:

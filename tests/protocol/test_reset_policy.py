@@ -21,6 +21,7 @@ def test_x6_every_cause_has_its_policy() -> None:
     "cause",
     [
         ResetCause.JOIN,
+        ResetCause.REBALANCE,
         ResetCause.LEFT,
         ResetCause.LATE,
         ResetCause.UNAVAILABLE,
@@ -47,8 +48,8 @@ def test_x6_the_fifth_failure_in_a_row_stops_the_region_with_its_reason(cause: R
     assert "boom" in decide(cause, "boom", "m", Record(consecutive=4), LIMITS).stop
 
 
-@pytest.mark.parametrize("cause", [ResetCause.LOST, ResetCause.THROWN_OUT, ResetCause.REBALANCE])
-def test_x6_a_budget_is_of_a_time_and_of_the_cuts_that_got_no_chance(cause: ResetCause) -> None:
+def test_x6_a_budget_is_of_a_time_and_of_the_cuts_that_got_no_chance() -> None:
+    cause = ResetCause.LOST
     assert decide(cause, "x", "m", Record(recent=19, hindering=9), LIMITS).stop == ""
     assert "20 times in 600 s" in decide(cause, "x", "m", Record(recent=20), LIMITS).stop
     assert "10 times without a completed cut" in decide(cause, "x", "m", Record(hindering=10), LIMITS).stop
@@ -70,13 +71,9 @@ def test_x6_failing_counts_what_backs_off_and_is_nobodys_failure() -> None:
     assert set(failing.values()) == {3, 4}
 
 
-def test_x6_who_made_the_region_reset_is_named_and_of_nobody_it_is_said_that_nobody_did() -> None:
-    assert decide(ResetCause.LOST, "x", "r/1", Record(recent=20), LIMITS).stop.startswith(
-        "r/1 made the region reset 20 times"
-    )
-    assert decide(ResetCause.REBALANCE, "x", "", Record(recent=20), LIMITS).stop.startswith(
-        "Kafka shared the partitions anew 20"
-    )
+def test_x6_who_made_the_region_reset_is_named() -> None:
+    stop = decide(ResetCause.LOST, "x", "r/1", Record(recent=20), LIMITS).stop
+    assert stop.startswith("r/1 made the region reset 20 times")
 
 
 def test_x6_a_rebalance_zeroes_the_count_and_a_loss_does_not() -> None:
@@ -85,11 +82,8 @@ def test_x6_a_rebalance_zeroes_the_count_and_a_loss_does_not() -> None:
     assert decide(ResetCause.LOST, "x", "m", before, LIMITS).consecutive == 4
 
 
-@pytest.mark.parametrize("period", [0.0, 60.0])
-@pytest.mark.parametrize("cause", [ResetCause.LOST, ResetCause.THROWN_OUT, ResetCause.REBALANCE])
-def test_x6_what_keeps_a_cut_away(cause: ResetCause, period: float) -> None:
-    assert hindered(cause, aborted=7, ran=1_000.0, period=period), "a cut was open"
-    assert not hindered(cause, aborted=0, ran=1_000.0, period=period), "there was time for one"
-    assert not hindered(cause, aborted=0, ran=CHANCE, period=period), "just enough"
-    soon = hindered(cause, aborted=0, ran=1.0, period=period)
-    assert soon is (period > 0 or cause is ResetCause.LOST), "by hand, only a member that dies at once is in the way"
+def test_x6_what_keeps_a_cut_away() -> None:
+    assert hindered(aborted=7, ran=1_000.0), "a cut was open"
+    assert not hindered(aborted=0, ran=1_000.0), "there was time for one"
+    assert not hindered(aborted=0, ran=CHANCE), "just enough"
+    assert hindered(aborted=0, ran=1.0), "it dies at once"

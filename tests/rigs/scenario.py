@@ -46,6 +46,7 @@ SHORT: dict[str, Any] = {
     "unheld_timeout": 3,
     "settle_timeout": 20,
     "drain_timeout": 10,
+    "handover_timeout": 3,
     "reset_timeout": 20,
     "backoff_base": 0.05,
     "backoff_cap": 0.5,

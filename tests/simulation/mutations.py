@@ -20,6 +20,7 @@ from crkafka_core.plane import (
     cuts,
     epochs,
     goals,
+    handover,
     life,
     members,
     numbers,
@@ -83,6 +84,7 @@ BACK_WHILE_STARTING = tuple(
 )
 MADE_ANEW = tuple(Fault(5.0 + 3 * i, RENEWED, i, 0.2) for i in range(3))
 REBALANCES = tuple(Fault(4.0 + i, "rebalance") for i in range(8))
+SCALES = tuple(Fault(3.0 + 2 * i, "scale", value=(0.9, 0.1)[i % 2]) for i in range(4))
 CUT_OFF_IN_REBALANCES = tuple(
     Fault(4.0 + 2 * i + j / 10, "rebalance" if j == 0 else "cut kafka", i, 0.6) for i in range(5) for j in (0, 1)
 )
@@ -111,13 +113,13 @@ def merge_counts_instead_of_comparing_sets(stack: ExitStack) -> None:
 
 
 def _loss_forgets_the_cut(stack: ExitStack) -> None:
-    real = resets.loss
+    real = members._reset_for
 
-    def loss(tx: Any, member: str, cause: str) -> None:
+    def reset_for(tx: Any, lost: Any, text: str) -> None:
         if tx.region().phase is not Phase.CUTTING:
-            real(tx, member, cause)
+            real(tx, lost, text)
 
-    put(stack, resets, "loss", loss)
+    put(stack, members, "_reset_for", reset_for)
 
 
 @mutation("I8", "I4", faults=KILLS_IN_CUTS)
@@ -129,12 +131,12 @@ def merge_with_a_lost_member(stack: ExitStack) -> None:
 def a_partition_is_forgotten_in_the_merged_map(stack: ExitStack) -> None:
     real = cuts._close
 
-    def close(tx: Any, row: Any, contributions: Any, merged: Any) -> Any:
+    def close(tx: Any, cut: Any, merged: Any) -> Any:
         if len(merged) > 1:
-            gone = min(merged)
-            where = ("checkpoint", "=", row.id), ("topic", "=", gone.topic)
+            gone = merged[0]
+            where = ("checkpoint", "=", cut.row.id), ("topic", "=", gone.topic)
             tx.delete(cuts.MergedOffset, *where, ("partition", "=", gone.partition))
-        return real(tx, row, contributions, merged)
+        return real(tx, cut, merged)
 
     put(stack, cuts, "_close", close)
 
@@ -263,10 +265,51 @@ def segments_are_kept_on_reset(stack: ExitStack) -> None:
 
 @mutation("M3", "I7", "I2", faults=REBALANCES)
 def a_revocation_asks_for_no_reset(stack: ExitStack) -> None:
+    """And starts are resolved while what came before is not merged."""
     table = {**phase.CLIENT, (ClientState.RECORDS_FETCHED, ClientEvent.REVOKE): ClientState.SUBSCRIBED}
     put(stack, machine, "CLIENT", table)
-    real = members.withdraw
-    put(stack, members, "withdraw", lambda *args, **kwargs: real(*args, **{**kwargs, "wants_reset": False}))
+    put(stack, machine._Member, "keeps", lambda self: False)
+    put(stack, members, "_takes_part", lambda reader, row: False)
+
+
+@mutation("X10", faults=REBALANCES)
+def a_rebalance_drops_what_was_submitted(stack: ExitStack) -> None:
+    put(stack, cuts, "hand_over", lambda tx, why: cuts._reset(tx, why))
+
+
+@mutation("X10", faults=REBALANCES, period=0.3, drain="flow", trigger_count=0)
+def a_rebalance_aborts_an_open_cut(stack: ExitStack) -> None:
+    real = cuts.hand_over
+
+    def hand_over(tx: Any, why: Any) -> None:
+        (cuts._reset if tx.region().open_cut and not tx.region().handover_json else real)(tx, why)
+
+    put(stack, cuts, "hand_over", hand_over)
+
+
+@mutation("X10", faults=REBALANCES)
+def a_handover_waits_for_nobody(stack: ExitStack) -> None:
+    put(stack, cuts, "waits_for", lambda reader, checkpoint: [])
+
+
+@mutation("I8", faults=REBALANCES)
+def a_handover_raises_no_epoch(stack: ExitStack) -> None:
+    """Whoever it went without is not fenced."""
+    put(stack, cuts, "_reset", lambda tx, why: tx.set_region(handover_json=""))
+
+
+@mutation("I4", faults=tuple(Fault(1.5 + 0.5 * i, "kill", i) for i in range(8)), members=3, period=2.0)
+def a_partition_of_who_is_lost_is_in_no_map(stack: ExitStack) -> None:
+    put(stack, handover, "carried", lambda fillers, checkpoint, known: [])
+
+
+@mutation("X10", "I10", faults=SCALES, members=4)
+def who_leaves_drops_what_it_has_submitted(stack: ExitStack) -> None:
+    def leave(self: Any, d: Any) -> None:
+        if self.s.leaves and self.s.step is machine.Step.NONE and self.s.gate is machine.Gate.CLOSED:
+            self.end(sg.ExitKind.CLEAN, "a clean end was asked for")
+
+    put(stack, machine._Member, "leave", leave)
 
 
 @mutation("D4", "I6", "V1")
@@ -338,7 +381,7 @@ def orphans_are_taken_for_granted(stack: ExitStack) -> None:
 @mutation("I1")
 def a_merge_believes_any_beginning(stack: ExitStack) -> None:
     """Members contribute from where they have come to, without the rows before it."""
-    put(stack, merge, "broken", lambda fillers, offsets, parent, known: "")
+    put(stack, merge, "broken", lambda fillers, offsets, parent, due, known: "")
     _members_contribute(stack, lambda offsets: {tp: (to, to, 0) for tp, (_, to, _) in offsets.items()})
 
 
@@ -377,10 +420,10 @@ def one_partition_is_never_fetched(stack: ExitStack) -> None:
 def a_merge_moves_no_base_of_a_member_in_sql(stack: ExitStack) -> None:
     real = cuts._close
 
-    def close(tx: Any, row: Any, contributions: Any, merged: Any) -> Any:
-        found = real(tx, row, contributions, merged)
+    def close(tx: Any, cut: Any, merged: Any) -> Any:
+        found = real(tx, cut, merged)
         there = tx.select(cuts.rows.Member)
-        tx.put(*(replace(m, base=row.parent) for m in there))
+        tx.put(*(replace(m, base=cut.row.parent) for m in there))
         return found
 
     put(stack, cuts, "_close", close)
@@ -517,7 +560,6 @@ def a_launch_number_from_before_sql_went_back_is_drawn_again(stack: ExitStack) -
 
 PAUSES = tuple(Fault(3.0 + i, "pause", i, 0.1 + i / 8) for i in range(6))
 CUT_LOGS = tuple(Fault(4.5 + 0.7 * i, "cut log", i, 0.2) for i in range(6))
-SCALES = tuple(Fault(3.0 + 2 * i, "scale", value=(0.9, 0.1)[i % 2]) for i in range(4))
 FAILURES = tuple(Fault(3.0 + 0.4 * i, "trouble", i) for i in range(25))
 
 
@@ -642,7 +684,17 @@ def the_merge_of_a_mark_says_nothing_of_where_the_next_number_begins(stack: Exit
     put(stack, numbers, "begin", lambda tx, offsets: None)
 
 
-@mutation("I6", "C5", "I10", "X6", "T3", drain="flow", trigger_count=0, faults=KILLS_IN_CUTS, period=0.3)
+@mutation(
+    "I6",
+    "C5",
+    "I10",
+    "X6",
+    "T3",
+    drain="flow",
+    trigger_count=0,
+    faults=tuple(Fault(4.0 + i, "reset", when="CUTTING") for i in range(8)),
+    period=0.3,
+)
 def an_abort_behind_a_mark_hands_the_next_number_out_again(stack: ExitStack) -> None:
     real = epochs.raise_epoch
 

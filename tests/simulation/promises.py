@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
 
-from crkafka_core.kafka.errors import Fenced, GroupRebalanced, KafkaFailed, KafkaUnavailable, NotAllowed
+from crkafka_core.kafka.errors import Fenced, KafkaFailed, KafkaUnavailable, NotAllowed
 from crkafka_core.member.main import NO_RESTART
 from crkafka_core.member.observer import Observer
 from crkafka_core.member.resolver import IDLE as LOOK
@@ -114,7 +114,6 @@ def _a_commit_fails(error: Exception, cause: ResetCause) -> Promise:
 
 A_COMMIT_FAILS = [
     _a_commit_fails(KafkaUnavailable("The coordinator did not answer."), ResetCause.UNAVAILABLE),
-    _a_commit_fails(GroupRebalanced("A rebalance is on its way."), ResetCause.REBALANCE),
     _a_commit_fails(NotAllowed("No right to commit one partition."), ResetCause.UNAVAILABLE),
     _a_commit_fails(KafkaFailed("The client is broken."), ResetCause.LOST),
     _a_commit_fails(Fenced("Another consumer has joined."), ResetCause.LOST),

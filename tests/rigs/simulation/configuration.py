@@ -17,6 +17,7 @@ LIMITS = Limits(
     start_grace=3.0,
     settle_timeout=15.0,
     drain_timeout=12.0,
+    handover_timeout=1.5,
     reset_timeout=12.0,
     stale_generation=3.0,
     unheld_timeout=3.0,

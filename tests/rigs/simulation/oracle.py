@@ -5,14 +5,16 @@ What processes do, and what Kafka holds, it judges from its own records; what ro
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from crkafka_core.control import Cond, Reader, Store
 from crkafka_core.model.offsets import TP, unpack
-from crkafka_core.model.phase import TRANSITIONS, Phase, Wanted
+from crkafka_core.model.phase import FLOWING, TRANSITIONS, Phase, Wanted
 from crkafka_core.model.rows import (
+    ANY_GENERATION,
     Alarm,
     Checkpoint,
     CheckpointStatus,
@@ -45,10 +47,12 @@ if TYPE_CHECKING:
 
 
 COUNTS = frozenset({"failure", "mismatch", "stuck"})
-ZEROES = frozenset({"start", "restored", "join", "rebalance", "thrown out", "thrown out together"})
+ZEROES = frozenset({"start", "restored", "join", "rebalance"})
 """Causes of resets that count towards a stop, and that begin the count anew (docs/protocol.md)."""
-BUDGETED = frozenset({"lost", "rebalance", "thrown out"})
+BUDGETED = frozenset({"lost"})
 """Causes of which each member may make so many."""
+HANDS_OVER = frozenset({"join", "rebalance", "left", "lost"})
+"""Causes that merge first what was submitted (SPEC X10)."""
 BACKS_OFF = COUNTS | {"unavailable", "offset gone", "late"}
 WANTED = frozenset({"stop", "caught up"})
 """Causes of cuts of which somebody wants the checkpoint, also if there is nothing new."""
@@ -75,6 +79,12 @@ class Oracle:
         """Of each checkpoint that was ever merged."""
         self.parents: dict[int, int] = {}
         self.fixed: set[tuple[str, str]] = set()
+        self.covers: set[TP] = set()
+        """Partitions of which the open cut fixed who contributes them."""
+        self.contributed = 0
+        """Members whose contribution to the open cut is stored."""
+        self.handovers = self.left_out = 0
+        """Merges of handovers; members that some merge went without."""
         self.ids: dict[int, dict[TP, str]] = {0: {}}
         """Of which topic a checkpoint's offset is."""
         self.initial: dict[TP, dict[str, int]] = {}
@@ -306,14 +316,17 @@ class Oracle:
             if row.epoch > last.epoch:
                 self._failures(reader, last, row)
                 self._went_on(reader, last, row)
-            if row.open_cut and row.open_cut != last.open_cut:
-                self._opened(reader, row)
+                self._merged_first(reader, last, row)
+            over = last.open_cut and row.open_cut != last.open_cut
             if row.head != last.head:
                 self._head(reader, last, row)
-            elif last.open_cut and not row.open_cut and row.epoch == last.epoch:
+            elif over and row.epoch == last.epoch:
                 self._empty(reader, last.open_cut)
-            elif last.open_cut and not row.open_cut and row.epoch <= last.epoch:
+            elif over and row.epoch <= last.epoch:
                 raise Violation("D4", f"cut {last.open_cut} was aborted in epoch {last.epoch}, which did not rise")
+            if row.open_cut and row.open_cut != last.open_cut:
+                self._opened(reader, row)
+            self.contributed = reader.count(Contribution, ("checkpoint", "=", row.open_cut)) if row.open_cut else 0
             if row.phase is not last.phase:
                 self._phase(reader, last, row)
             if row.head != last.head or row.open_cut < last.open_cut:
@@ -350,9 +363,29 @@ class Oracle:
     def _opened(self, reader: Reader, row: Region) -> None:
         fillers = reader.select(Filler, ("checkpoint", "=", row.open_cut))
         self.fixed = {(e.member, e.incarnation) for e in fillers}
-        self._settled(reader, row, "opens a cut")
+        self.covers = {tp for f in fillers for tp in f.offsets}
+        if not row.handover_json:  # of one whose members may be in the middle of a rebalance (SPEC X10)
+            self._settled(reader, row, "opens a cut")
         if row.filling > row.open_cut:  # a mark: who has taken its offsets goes on (SPEC D5)
             self._runs(reader, row)
+
+    def _merged_first(self, reader: Reader, last: Region, row: Region) -> None:
+        """X10: no rebalance, loss or leave drops what members have submitted that are there; unless all of them are late, or have nothing
+        new."""
+        reset, number = reader.get(Reset, row.epoch), last.open_cut or last.filling
+        if reset is None or reset.cause not in HANDS_OVER or last.phase not in FLOWING or row.head != last.head:
+            return
+        checkpoint = reader.get(Checkpoint, number)
+        if checkpoint is not None and (
+            checkpoint.status is CheckpointStatus.EMPTY or (reset.at > checkpoint.deadline and not self.contributed)
+        ):
+            return
+        fills = {incarnation for incarnation, _ in self.fills.get((last.epoch, last.filling), ())}
+        live = {m.incarnation for m in reader.select(Member) if m.status is MemberStatus.LIVE}
+        if self.contributed or fills & live:
+            raise Violation(
+                "X10", f"{reset.cause} drops {number}; {self.contributed} contributed, {fills & live} are there"
+            )
 
     def _settled(self, reader: Reader, row: Region, what: str) -> None:
         """G8, by its own words and not by the code that decides it."""
@@ -473,20 +506,25 @@ class Oracle:
             or cut != last.open_cut
         ):
             raise Violation("C5", f"head {last.head} → {cut}: {checkpoint}")
-        if not checkpoint.epoch == last.epoch or row.epoch != last.epoch:
+        begun = reader.get(Reset, row.epoch) if row.epoch > last.epoch else None
+        handover = bool(last.handover_json or row.handover_json) or (begun is not None and begun.cause in HANDS_OVER)
+        stays = row.epoch == last.epoch if row.open_cut or not handover else row.epoch == last.epoch + 1
+        if checkpoint.epoch != last.epoch or not (stays or row.phase is Phase.IDLE):
             raise Violation(
                 "I8", f"cut {cut} of epoch {checkpoint.epoch} was merged in epoch {last.epoch} → {row.epoch}"
             )
         parts = reader.select(Contribution, where)
         there = {(c.member, c.incarnation) for c in parts}
-        if there != self.fixed or any(c.epoch != last.epoch or c.base != last.head for c in parts):
+        missing = self.fixed - there if handover and there <= self.fixed else set()
+        if there | missing != self.fixed or any(c.epoch != last.epoch or c.base != last.head for c in parts):
             raise Violation("I4", f"cut {cut} merged {sorted(there)}, expected were {sorted(self.fixed)}")
-        for name, incarnation in there:
+        self._without(reader, checkpoint, missing)
+        for name, incarnation in () if handover else there:
             member = reader.get(Member, name)
             if member is None or member.incarnation != incarnation or member.status is not MemberStatus.LIVE:
                 raise Violation("I8", f"cut {cut} merged what {incarnation} contributed, which is {member}")
         offsets = reader.select(MergedOffset, where)
-        self._offsets(cut, checkpoint.parent, offsets)
+        self._offsets(reader, cut, checkpoint.parent, offsets)
         self._rows(cut, checkpoint.parent, offsets, reader.select(Segment, where), there)
         self.merged[cut] = {TP(o.topic, o.partition): o.to_offset for o in offsets}
         self.ids[cut] = {TP(o.topic, o.partition): o.topic_id for o in offsets}
@@ -496,9 +534,30 @@ class Oracle:
         if checkpoint.parent and not new and checkpoint.cause not in WANTED:
             raise Violation("V1", f"cut {cut} made a checkpoint ({checkpoint.cause}), and had nothing new")
         self.parents[cut] = checkpoint.parent
-        self.cuts, self.failures, self.proved = self.cuts + 1, 0, row.epoch
+        self.cuts, self.handovers = self.cuts + 1, self.handovers + (checkpoint.cause == "handover")
+        if checkpoint.cause != "handover" and not missing:
+            self.failures, self.proved = 0, last.epoch
         if row.phase is Phase.RUNNING:
             self._runs(reader, row)
+
+    def _without(self, reader: Reader, checkpoint: Checkpoint, missing: set[tuple[str, str]]) -> None:
+        """X10: only of a handover, only who is lost, gone or late; each is named."""
+        self.left_out += len(missing)
+        if {name for name, _ in missing} != set(json.loads(checkpoint.without_json)):
+            raise Violation(
+                "X10", f"cut {checkpoint.id} names {checkpoint.without_json}, missing are {sorted(missing)}"
+            )
+        for name, incarnation in missing if checkpoint.merged_at <= checkpoint.deadline else ():
+            member = reader.get(Member, name)
+            same = member is not None and member.incarnation == incarnation
+            fills = incarnation in {who for who, _ in self.fills.get((checkpoint.epoch, checkpoint.id), ())}
+            at_fault = (
+                {MemberStatus.LIVE, MemberStatus.LEFT} if fills else {MemberStatus.LIVE}
+            )  # a spare leaves nothing
+            if member is not None and same and member.status in at_fault:
+                raise Violation(
+                    "X10", f"cut {checkpoint.id} went without {name}, which is {member.status}, before its deadline"
+                )
 
     def _empty(self, reader: Reader, cut: int) -> None:
         """V1: it was wanted only if there was something new."""
@@ -507,11 +566,14 @@ class Oracle:
             raise Violation("V1", f"cut {cut} is over without a head and without an abort: {checkpoint}")
         self.cuts, self.failures, self.proved = self.cuts + 1, 0, self.row.epoch
 
-    def _offsets(self, cut: int, parent: int, offsets: list[MergedOffset]) -> None:
-        """I1: every known partition is there, and goes on where the parent left it."""
+    def _offsets(self, reader: Reader, cut: int, parent: int, offsets: list[MergedOffset]) -> None:
+        """I1: every known partition is there, in a handover each that was fixed, and goes on where the parent left it."""
         before, seen = self.merged[parent], {TP(o.topic, o.partition) for o in offsets}
-        if not (self.known | set(before)) <= seen:
-            raise Violation("I4", f"cut {cut} lacks {sorted((self.known | set(before)) - seen)}")
+        row = reader.get(Checkpoint, cut)
+        handover = row is not None and row.generation == ANY_GENERATION
+        lacks = ((self.covers & self.known if handover else self.known) | set(before)) - seen
+        if lacks:
+            raise Violation("I4", f"cut {cut} lacks {sorted(lacks)}")
         for o in offsets:
             tp = TP(o.topic, o.partition)
             same = tp in before and self.ids[parent][tp] == o.topic_id
