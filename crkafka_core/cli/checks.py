@@ -87,8 +87,6 @@ def _can_be_made(file: Path, refused: str, key: str) -> None:
 
 def references(config: RegionConfig, _: Stored) -> str:
     config.resolve()
-    for table in config.tables:
-        config.resolved_table_options(table.name)
     if (registry := config.registry) is not None:
         for key, value in {"url": registry.url, "user.password": registry.user, **registry.headers}.items():
             resolve(value, f"registry.{key}")
@@ -287,6 +285,7 @@ def tables(config: RegionConfig, stored: Stored) -> str:
     known = {t.name: t for t in stored.tables}
     _packages(config)
     for declared in config.tables:
+        config.check_place(declared)
         row = known.get(declared.name)
         if row is not None and (row.format, row.path) != (declared.format, declared.path):
             raise Refused(
@@ -357,7 +356,7 @@ def _packages(config: RegionConfig) -> None:
     tables = (*config.tables, *config.templates)
     if any(t.format == "delta" for t in tables):
         _installed("deltalake", "delta")
-    adopting = [t for t in tables if t.format == "iceberg" and config.without_spark(t)]
+    adopting = [t for t in tables if t.format == "iceberg" and config.on_road(t)]
     if adopting:
         _installed("fastavro", "iceberg")
     if any(

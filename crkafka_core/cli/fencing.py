@@ -23,18 +23,18 @@ def follow(region: Region, say: Say, *, spark: bool = True) -> list[str]:
     left: list[str] = []
     session = lazy_session(region.config, say)
     for table in unfenced:
-        needs_spark = tables.needs_spark(table)
         if not spark:
-            left += [table.name] if needs_spark else []
+            left += [table.name] if tables.needs_spark(table) else []
             continue
-        if needs_spark and (feeder := _feeder(region, table)):
+        by_spark = not tables.on_road(table)
+        if by_spark and (feeder := _feeder(region, table)):
             say(f"{feeder}, which keeps the table {table.name} fresh, makes it follow the rewind")
             left.append(table.name)
             continue
-        if needs_spark:
+        if by_spark:
             session()  # reports that Spark starts, before the next step
         say(f"the table {table.name} follows the rewind")
-        if not needs_spark:
+        if not by_spark:
             from crkafka_core.lake import road
 
             with suppress(LeaseHeld):

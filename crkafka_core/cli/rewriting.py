@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
@@ -18,8 +19,11 @@ from crkafka_core.plane import life, reading, tables
 from crkafka_core.region import Region
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from crkafka_core.lake.audit import TableAudit
     from crkafka_core.lake.compact import Maintained
+    from crkafka_core.lake.road import Means
     from crkafka_core.lake.writing import Committed
 
 
@@ -30,12 +34,11 @@ def replay(config: RegionConfig, table: str, *, after: int, upto: int, say: Say 
         plan = region.plane.read(lambda reader, row: reading.plan(reader, row, after=after, upto=upto))
         if not plan.filled:
             return None
-        from crkafka_core.lake import road
-        from crkafka_core.lake.formats import on_the_road
-
         records = plural(sum(plan.rows_for_tables.values()), "record")
         step = f"writing {records} of {plural(len(plan.filled), 'checkpoint')} into {into}"
-        if on_the_road(region, table):
+        if not region.plane.read(lambda reader, _: tables.needs_spark(tables.of(reader, table))):
+            from crkafka_core.lake import road
+
             say(step)
             return road.rewrite(region, table, plan.filled)
         from crkafka_core.spark import tables as spark_tables
@@ -73,7 +76,7 @@ def mend(config: RegionConfig, table: str = "", *, look: bool = False, say: Say 
                 say(f"the table {name}")
                 audited = audit.look(region, name)
                 if not look and not audited.clean:
-                    road.mend(region, name, audited)
+                    road.mend(region, name, audited, means=_means(region, name, session))
                 return audited
             from crkafka_core.spark import tables as spark_tables
 
@@ -106,6 +109,17 @@ def maintain(config: RegionConfig, table: str = "", *, say: Say = silent) -> Tri
             return by_format.maintain(spark, region, name)
 
         return each(region.plane.read(lambda reader, _: _named(reader, table)), one)
+
+
+def _means(region: Region, name: str, session: Callable[[], SparkSession]) -> Means:
+    """Spark starts only where it makes rows."""
+    from crkafka_core.lake.road import MEANS
+
+    if not region.plane.read(lambda reader, _: tables.needs_spark(tables.of(reader, name))):
+        return MEANS
+    from crkafka_core.spark.frame_shape import means
+
+    return means(session())
 
 
 def _named(reader: Reader, table: str) -> list[str]:

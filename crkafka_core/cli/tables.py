@@ -18,7 +18,6 @@ from crkafka_core.control import Reader
 from crkafka_core.holder import whoami
 from crkafka_core.lake.in_turn import Tried, each
 from crkafka_core.model import rows
-from crkafka_core.model.errors import Refused
 from crkafka_core.model.plural import plural
 from crkafka_core.plane import lateness, life, templates
 from crkafka_core.plane import tables as plane
@@ -65,11 +64,6 @@ def _advance(region: Region, name: str, pool: Pool, session: Callable[[], SparkS
             done.append(commit)
             say(f"table {name} is at checkpoint {commit.acknowledged}")
         return done
-    if region.plane.read(lambda reader, _: plane.shaped(reader, table)):
-        raise Refused(
-            f"The rows of table {name} have a shape that only the program that writes it knows; another would add raw rows.",
-            hint="Advance it in that program, with the same shape.",
-        )
     from crkafka_core.spark.tables import advance as with_spark
 
     spark = session()

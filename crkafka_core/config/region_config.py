@@ -33,8 +33,9 @@ from crkafka_core.config.resolving import Resolved, resolve
 from crkafka_core.config.sections import GOOD, HostConfig, StartConfig, TableConfig, TriggerConfig
 from crkafka_core.config.template import OfTopic
 from crkafka_core.config.topics import NO_TOPIC, check_pattern, is_topic
-from crkafka_core.config.typed import RegistryConfig, arrow_of, has_records, name_of, topic_of
+from crkafka_core.config.typed import RegistryConfig, on_frames, topic_of
 from crkafka_core.config.unprotected import unprotected
+from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.limits import MOST_MEMBERS, Limits
 
 
@@ -228,20 +229,39 @@ class RegionConfig(LimitKeys):
         return frozenset(t.name for t in self.tables if not t.kept_fresh)
 
     def without_spark(self, table: TableConfig) -> bool:
-        """Whether a declared table is written without Spark: of records as they are, typed, or of Arrow, with all tables of its shape.
+        """Whether a declared table is written without a Spark session: of records as they are, typed, or of Arrow."""
+        return self.on_road(table) and not on_frames(table.shape or "")
 
-        `mode: upsert`, options of Spark's writer, and shapes on DataFrames are Spark's.
-        """
-        if table.shape is None:
-            return self._has_log(table)
-        family = [each for each in (*self.tables, table) if each.shape == table.shape]
-        return bool(name_of(table.shape) or has_records(table.shape) or arrow_of(table.shape)) and all(
-            self._has_log(each) and each.mode == "append" and not each.options for each in family
-        )
+    def on_road(self, table: TableConfig) -> bool:
+        """Whether a declared table, with all of its shape, takes files by a commit of its own log; `mode: upsert` is Spark's."""
+        family = [each for each in (*self.tables, table) if each.shape == table.shape] if table.shape else [table]
+        return all(each.mode == "append" and self._has_log(each) for each in family)
 
     def _has_log(self, table: TableConfig) -> bool:
         in_catalog = table.format == "iceberg" and catalogs.without_spark(table.path, self.host.conf)
         return location.has_log(table.path) or in_catalog
+
+    def check_place(self, table: TableConfig) -> None:
+        """ConfigError for a table whose log cannot be reached: only Spark knows its storage or catalog."""
+        if self._has_log(table):
+            return
+        catalog, _, name = table.path.partition(".")
+        if not location.in_catalog(table.path):
+            raise ConfigError(
+                f"Table {table.name} is at {location.scheme_of(table.path)}:, where no table can be committed.",
+                hint="A table is in a folder, in s3://…, or, of Iceberg, in a REST, SQL, Glue or hadoop catalog.",
+            )
+        if table.format == "delta":
+            raise ConfigError(
+                f"Table {table.name} is a Delta table by its name in a catalog, which only Spark reaches (Hive, Unity).",
+                hint=f"Give it a path, and name it there by CREATE TABLE {name} USING delta LOCATION '…'.",
+            )
+        raise ConfigError(
+            f"Table {table.name} is in the catalog {catalog}, which cannot be used: in Hive metastores, in Unity and in other catalogs of "
+            "Spark no table is written.",
+            hint=f"Give it a path, or set {catalogs.PREFIX}{catalog}.type in host.conf to rest, jdbc (SQLite, PostgreSQL, MySQL), glue "
+            "or hadoop, with a warehouse in a folder or in s3://….",
+        )
 
     def table(self, name: str, shape: str = "") -> TableConfig | None:
         """The declared table of this name; `shape`: of its row, which names the topic of a template's table."""
@@ -270,12 +290,6 @@ class RegionConfig(LimitKeys):
         resolved = {name: resolve(str(value), f"kafka.{name}") for name, value in given.items()}
         kafka_section.check_resolved(resolved)
         return resolved
-
-    def resolved_table_options(self, name: str) -> dict[str, str]:
-        """Options of a declared table's writer."""
-        table = self.table(name)
-        options = table.options if table else {}
-        return {key: resolve(value, f"tables.{name}.{key}") for key, value in options.items()}
 
     def warnings(self) -> list[str]:
         """Settings that work, but not as written or not safely; one sentence each."""
@@ -377,7 +391,6 @@ class RegionConfig(LimitKeys):
             typed_tables.anchored(t, base).model_copy(
                 update={
                     "path": t.path if location.in_catalog(t.path) else location.absolute(t.path, base),
-                    "options": _checked(t.options, base),
                 }
             )
             for t in tables
@@ -446,26 +459,9 @@ class RegionConfig(LimitKeys):
                     f"{one} ({path}) and {other} ({another}) lie in one another: cleaning up one would delete the other; "
                     "give each a folder of its own"
                 )
-        self._agree_spark()
         if self.host.remote:
             self._agree_remote()
         return self
-
-    def _agree_spark(self) -> None:
-        for table in self.tables:
-            if has_records(table.shape or "") and not self.without_spark(table):
-                raise ValueError(
-                    f"table {table.name} takes the records of some topics as they are, which Spark does not write: leave topics and "
-                    "options out, or give it a path without Spark"
-                )
-            if (
-                table.partition_by
-                and (table.format == "iceberg" or table.shape is None)
-                and not self.without_spark(table)
-            ):
-                raise ValueError(
-                    f"table {table.name} is written by Spark, where partition_by is for Delta tables with a shape or types"
-                )
 
     def _agree_remote(self) -> None:
         master = self.host.spark

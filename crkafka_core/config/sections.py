@@ -21,7 +21,7 @@ from pydantic import (
 )
 
 from crkafka_core.config import reference, secret
-from crkafka_core.config.location import has_log, in_catalog, store_of
+from crkafka_core.config.location import in_catalog, store_of
 from crkafka_core.config.partition_by import PartitionField, parsed
 from crkafka_core.config.problem import nearest
 from crkafka_core.config.quantity import Seconds, seconds
@@ -191,9 +191,8 @@ class TableConfig(Typing):
     format: Literal["delta", "iceberg"] = "delta"
     """Format of the table: delta (default) or iceberg."""
     path: StrictStr
-    """Folder or URL; or the table's name in a catalog of the Spark session, as `main.bronze.orders`. With `each` it has `{topic}`."""
-    options: dict[str, StrictStr] = Field(default_factory=dict)
-    """Options of the format's writer."""
+    """Folder, or `s3://bucket/prefix`; of Iceberg also its name in a catalog that `host.conf` names, as `main.bronze.orders`. With `each`
+    it has `{topic}`."""
     shape: StrictStr | None = Field(default=None, pattern=r"^(arrow:)?[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$")
     """`package.module:function`, which makes the table's rows from a checkpoint's as a DataFrame, row by row; used by all writers.
     `arrow:package.module:function` makes an Arrow batch from one, without Spark."""
@@ -218,6 +217,16 @@ class TableConfig(Typing):
             raise ValueError(
                 'there is no Parquet table: segments are Parquet, and checkpoints(…) and format("crkafka") read them; '
                 "a table is delta or iceberg, of Parquet files too, which the host writes without Java"
+            )
+        return value
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_options(cls, value: Any) -> Any:
+        if isinstance(value, dict) and "options" in value:
+            raise ValueError(
+                f"table {value.get('name', '')} has options of Spark's writer, which writes no table; set a property in the table itself "
+                "(ALTER TABLE … SET TBLPROPERTIES), and leave options out"
             )
         return value
 
@@ -323,11 +332,8 @@ class TableConfig(Typing):
             raise ValueError(f"table {self.name} is one table, and names {{topic}} or except; write each: topic")
         elif any(topic.startswith("^") for topic in self.topics or ()):
             raise ValueError(f"table {self.name} takes topics by name; a pattern goes with each: topic")
-        if arrow_of(self.shape or "") and (self.mode != "append" or self.options or not has_log(self.path)):
-            raise ValueError(
-                f"table {self.name} has a shape of Arrow, which is written without Spark: it is in a folder or s3://…, of mode append, "
-                "and has no options"
-            )
+        if arrow_of(self.shape or "") and self.mode != "append":
+            raise ValueError(f"table {self.name} has a shape of Arrow: it is of mode append")
         if self.output is not None and self.shape is None:
             raise ValueError(
                 f"table {self.name} names an output and no shape that gives it; write shape: package.module:function"
@@ -340,10 +346,10 @@ class TableConfig(Typing):
             raise ValueError(f"the tables of {self.name} need a name and a path each; write {{topic}} in both")
         if self.dead_letters is not None:
             raise ValueError(f"the tables of {self.name} have dead letters beside them, by their name and _dead")
-        if self.shape is not None or self.mode != "append" or self.options or not self.kept_fresh:
+        if self.shape is not None or self.mode != "append" or not self.kept_fresh:
             raise ValueError(
                 f"the tables of {self.name} have records as they are, or typed ones, and are kept fresh by the region's host; "
-                "shape, mode, options and kept_fresh are for tables that are declared one by one"
+                "shape, mode and kept_fresh are for tables that are declared one by one"
             )
 
 

@@ -125,3 +125,8 @@ def topic_of(shape: str) -> str:
 def arrow_of(shape: str) -> str:
     """The function of a shape that needs no Spark; empty for another."""
     return shape.removeprefix(ARROW) if shape.startswith(ARROW) and shape.count(":") == 2 else ""
+
+
+def on_frames(shape: str) -> bool:
+    """Whether a shape is a function of Spark's DataFrames."""
+    return bool(shape) and not (name_of(shape) or arrow_of(shape) or has_records(shape))

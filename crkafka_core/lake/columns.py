@@ -7,7 +7,7 @@ import pyarrow as pa
 from crkafka_core.config.json_columns import PREFIX
 from crkafka_core.config.region_config import RegionConfig
 from crkafka_core.config.sections import GOOD
-from crkafka_core.config.typed import arrow_of, name_of
+from crkafka_core.config.typed import arrow_of, name_of, on_frames
 from crkafka_core.lake.port import CHECKPOINT, Part
 from crkafka_core.model.rows import Table
 from crkafka_core.segments.batch import SEGMENT
@@ -23,7 +23,7 @@ PLACE: Place = ("topic", "partition", "offset")
 def place_of(table: Table) -> Place | None:
     """The columns with a row's topic, partition and offset; prefixed in a typed table, which may have such names itself. None: none."""
     topic, partition, offset = PLACE
-    if arrow_of(table.shape):
+    if arrow_of(table.shape) or on_frames(table.shape):
         return None
     if name_of(table.shape) and table.output in ("", GOOD):
         return PREFIX + topic, PREFIX + partition, PREFIX + offset

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 
 from crkafka_core.config.location import in_catalog
+from crkafka_core.config.region_config import RegionConfig
 from crkafka_core.lake.handle import Handle
 from crkafka_core.lake.port import TableLog
 from crkafka_core.model.errors import ConfigError
@@ -21,13 +22,18 @@ Logs = Callable[[Handle, Table], TableLog]
 
 
 def on_the_road(region: Handle, name: str) -> bool:
-    """Whether a table is written here, without Spark."""
-    return not region.plane.read(lambda reader, _: tables.needs_spark(tables.of(reader, name)))
+    """Whether a table is committed here, without Spark."""
+    return region.plane.read(lambda reader, _: tables.on_road(tables.of(reader, name)))
 
 
 def open_log(region: Handle, table: Table) -> TableLog:
     """The log of a declared table."""
-    known = region.config.resolve()
+    return opened(region.config, table)
+
+
+def opened(config: RegionConfig, table: Table) -> TableLog:
+    """The log of a table, where there is no more of its region than the configuration."""
+    known = config.resolve()
     try:
         open_table: Open = import_module(FORMATS[table.format]).open_table
         return open_table(table.name, table.path, known.storage_options, known.spark_conf)

@@ -1,15 +1,20 @@
-"""What a permitted pass brings into each of its tables: segments as they are, or files that a transform makes of them (SPEC K6)."""
+"""What a permitted pass brings into each of its tables: segments as they are, or files of rows that are made of them (SPEC K6).
+
+Rows of typed tables and of Arrow's shapes are made by a pool of processes, those of a shape on DataFrames by tasks of Spark.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import pyarrow as pa
 
+from crkafka_core.config.region_config import RegionConfig
 from crkafka_core.config.sections import GOOD, TableConfig
-from crkafka_core.config.typed import DEAD, arrow_of, has_records, name_of
+from crkafka_core.config.typed import DEAD, arrow_of, has_records, name_of, on_frames
 from crkafka_core.decode.batch import BadRecord
 from crkafka_core.decode.registry import RegistryAway
 from crkafka_core.lake import again, evolution, files, standing, typed
@@ -18,9 +23,9 @@ from crkafka_core.lake.columns import RAW, parts_of
 from crkafka_core.lake.handle import Handle
 from crkafka_core.lake.new_files import NewFiles, Output
 from crkafka_core.lake.pool import Pool
-from crkafka_core.lake.port import Moved, NewFile, Part, Stamp, TableLog, mark_of
+from crkafka_core.lake.port import Moved, NewFile, Part, Snapshot, Stamp, TableLog, mark_of
 from crkafka_core.lake.transform import Identity, Shape, numbered
-from crkafka_core.lake.worker import Made
+from crkafka_core.lake.worker import Made, Source
 from crkafka_core.model.errors import ConfigError, DataLoss
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Table
@@ -86,24 +91,77 @@ def _in_pieces(region: Handle, fetch: Fetch, plan: ReadPlan, output: Output) -> 
     return made.made
 
 
-def by_transform(
+class Maker(Protocol):
+    """Makes the rows of all tables of one shape, of the records of one pass."""
+
+    @property
+    def alarm(self) -> str:
+        """Why rows are not by the newest version of their schema."""
+
+    def schemas(self) -> Mapping[str, pa.Schema]:
+        """Columns of each output."""
+
+    def make(self, outputs: Mapping[str, Output], check: Callable[[], object]) -> Made:
+        """Files that nothing commits yet. `check` is called while they are made, and ends it by an error."""
+
+
+Frames = Callable[[RegionConfig, TableConfig, ReadPlan | None, Mapping[str, Table]], Maker]
+"""The maker of a shape on DataFrames. It gets what is configured of the tables, the records (None: none), and each output's table."""
+
+
+@dataclass(frozen=True)
+class _ByPool:
+    """A `Maker`: a transform, run by a pool of processes."""
+
+    chosen: typed.Chosen
+    pool: Pool
+    sources: Sequence[Source]
+
+    @property
+    def alarm(self) -> str:
+        return self.chosen.alarm
+
+    def schemas(self) -> Mapping[str, pa.Schema]:
+        return self.chosen.transform.schemas()
+
+    def make(self, outputs: Mapping[str, Output], check: Callable[[], object]) -> Made:
+        return self.pool.files(self.sources, self.chosen.transform, outputs, lambda _: check())
+
+
+def by_shape(
     region: Handle,
     fetch: Fetch,
     pool: Pool,
+    frames: Frames | None,
     permits: Sequence[Permit],
     logs: Mapping[str, TableLog],
     check: Callable[[], object],
 ) -> dict[str, Files]:
     """Table → its files, for all tables of one shape. `check` is called while they are made, and ends it by an error."""
-    plan = permits[0].plan
-    declared = configured(region, permits[0].table)
+    plan, family = permits[0].plan, [permit.table for permit in permits]
+    declared = configured(region, family[0])
+    records = plan.selecting(Selection.of(topics=declared.topics))
     with _named(declared.name):
-        chosen, outputs = _outputs(region, declared, permits, logs)
-        records = plan.selecting(Selection.of(topics=declared.topics))
-        sources = pool.shares(region.storage(), records.segments, records.selection) if records.segments else []
-        sources += [again.Again(fetch, records)] if records.ranges else []
-        made = pool.files(sources, chosen.transform, outputs, lambda _: check()) if sources else Made()
-    _check_whole(region, plan, declared, made)
+        there = {name: log.look() for name, log in logs.items()}
+        for permit in permits:  # before files are made, which each try of a table that is refused would leave behind
+            standing.check(region, permit, there[permit.table.name])
+        if on_frames(declared.shape or ""):
+            maker: Maker = _frames(frames, declared)(
+                region.config, declared, records, {t.output or GOOD: t for t in family}
+            )
+        else:
+            shown = next((there[table.name] for table in family if table.output in ("", GOOD)), None)
+            chosen = _choose(region, declared, None if shown is None else shown.schema)
+            sources = pool.shares(region.storage(), records.segments, records.selection) if records.segments else []
+            sources += [again.Again(fetch, records)] if records.ranges else []
+            maker = _ByPool(chosen, pool, sources)
+        outputs = _outputs(region, declared, maker.schemas(), permits, logs, there)
+        made = maker.make(outputs, check) if records.segments or records.ranges else Made()
+    try:
+        _check_whole(region, plan, declared, made)
+    except DataLoss:  # each try would leave its files behind
+        made.discard(outputs)
+        raise
     counts = {name: {i: of[i] for i in plan.checkpoints} for name, of in made.rows.items()}
     none = dict.fromkeys(plan.checkpoints, 0)
     files: dict[str, Files] = {}
@@ -115,22 +173,30 @@ def by_transform(
             of and of.columns,
             counts.get(name, none) if of else none,
             counts.get(DEAD, {}) if name == GOOD else {},
-            chosen.alarm if name == GOOD else "",
+            maker.alarm if name == GOOD else "",
         )
     return files
 
 
+def _frames(frames: Frames | None, declared: TableConfig) -> Frames:
+    if frames is None:
+        raise ConfigError(
+            f"Table {declared.name} has the shape {declared.shape}, a function of DataFrames: rows are made by Spark, and none is here.",
+            hint="Write it with a Spark session; a function of Arrow's batches (`arrow:` before its name) needs none.",
+        )
+    return frames
+
+
 def _outputs(
-    region: Handle, declared: TableConfig, permits: Sequence[Permit], logs: Mapping[str, TableLog]
-) -> tuple[typed.Chosen, dict[str, Output]]:
-    """By which schema records are read, and where the rows of each output go."""
+    region: Handle,
+    declared: TableConfig,
+    schemas: Mapping[str, pa.Schema],
+    permits: Sequence[Permit],
+    logs: Mapping[str, TableLog],
+    there: Mapping[str, Snapshot | None],
+) -> dict[str, Output]:
+    """Where the rows of each output go."""
     family = [permit.table for permit in permits]
-    there = {name: log.look() for name, log in logs.items()}
-    for permit in permits:  # before files are made, which each try of a table that is refused would leave behind
-        standing.check(region, permit, there[permit.table.name])
-    shown = next((there[table.name] for table in family if table.output in ("", GOOD)), None)
-    chosen = _choose(region, declared, None if shown is None else shown.schema)
-    schemas = chosen.transform.schemas()
     taken = _taken(declared, family) if declared.typed else _taken_by_shape(schemas, family)
     outputs: dict[str, Output] = {}
     for permit in permits:
@@ -138,13 +204,19 @@ def _outputs(
         if output not in taken:
             continue
         columns, parts = numbered(schemas[output]), parts_of(region.config, table)
+        if missing := [part.column for part in parts if part.column not in columns.names]:
+            raise ConfigError(
+                f"Table {table.name} is declared with partition_by: {missing[0]}, and its rows have no such column; they have "
+                f"{', '.join(columns.names)}.",
+                hint="Name another column, or give it in the shape. Nothing was written.",
+            )
         if snapshot is None and logs[table.name].placed_late:
             _place(logs[table.name], permit, columns, parts)
         if snapshot is not None:
             columns = evolution.followed(table.name, snapshot.schema, columns, widens=logs[table.name].widens)
             parts = tuple(snapshot.parts)
         outputs[output] = Output(logs[table.name].storage, folder_of_commit(permit), parts, columns)
-    return chosen, outputs
+    return outputs
 
 
 def _place(log: TableLog, permit: Permit, columns: pa.Schema, parts: Sequence[Part]) -> None:
@@ -175,12 +247,16 @@ def _choose(region: Handle, declared: TableConfig, there: pa.Schema | None) -> t
     return typed.Chosen(Shape(function)) if function else typed.choose(declared, region.config.registry, there)
 
 
-def first_columns(region: Handle, log: TableLog, table: Table) -> Files:
+def first_columns(region: Handle, log: TableLog, table: Table, frames: Frames | None) -> Files:
     """For a fence: of a partitioned table that is not there, which cannot be made without its columns."""
     if not table.shape or not parts_of(region.config, table) or log.look() is not None:
         return NOTHING
-    chosen = _choose(region, configured(region, table), None)
-    return Files(columns=numbered(chosen.transform.schemas()[table.output or GOOD]))
+    declared, output = configured(region, table), table.output or GOOD
+    if on_frames(table.shape):
+        schemas = _frames(frames, declared)(region.config, declared, None, {output: table}).schemas()
+    else:
+        schemas = _choose(region, declared, None).transform.schemas()
+    return Files(columns=numbered(schemas[output]))
 
 
 def _taken(declared: TableConfig, family: Sequence[Table]) -> set[str]:
@@ -239,10 +315,13 @@ def _check_whole(region: Handle, plan: ReadPlan, declared: TableConfig, made: Ma
     """Every record that was merged, and not erased, is in exactly one output; a shape with one may leave rows out."""
     for checkpoint, rows in due(region, plan, declared.topics).items():
         given = sum(of[checkpoint] for of in made.rows.values())
-        whole = not arrow_of(declared.shape or "") or len(made.rows) > 1
-        if rows != made.records[checkpoint] or (whole and given != rows):
+        by_shape_of_user = arrow_of(declared.shape or "") or on_frames(declared.shape or "")
+        whole = not by_shape_of_user or len(made.rows) > 1
+        came = rows if on_frames(declared.shape or "") else made.records[checkpoint]  # Spark's tasks count as they read
+        if rows != came or (whole and given != rows):
+            each = ", ".join(f"{of[checkpoint]} {name}" for name, of in made.rows.items())
             raise DataLoss(
-                f"Table {declared.name}: {plural(made.records[checkpoint], 'record')} of checkpoint {checkpoint} came, and {given} rows "
-                f"were made of them; {rows} were merged, and not erased.",
-                hint="Nothing was committed.",
+                f"Table {declared.name}: {plural(came, 'record')} of checkpoint {checkpoint} came, and {given} rows were made of them "
+                f"({each}); {rows} were merged, and not erased.",
+                hint="Each record has to be in exactly one output of a shape that has several. Nothing was committed.",
             )

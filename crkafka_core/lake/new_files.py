@@ -63,8 +63,18 @@ class NewFiles:
         if CHECKPOINT not in rows.schema.names:
             number = pa.repeat(pa.scalar(checkpoint, pa.int64()), rows.num_rows)
             rows = rows.add_column(0, self._schema.field(CHECKPOINT), number)
-        for values, part in partitions.parted(conformed(rows, self._schema), self._output.parts):
-            file = self._open.pop(values, None) or _File(self._output, self._schema, values)
+        self._put(rows, self._output)
+
+    def add_numbered(self, rows: pa.RecordBatch) -> None:
+        """Rows of any checkpoints, each with its number."""
+        for each in pc.value_counts(rows.column(CHECKPOINT)).to_pylist():
+            self.rows[each["values"]] += each["counts"]
+        if self._output is not None and rows.num_rows:
+            self._put(rows, self._output)
+
+    def _put(self, rows: pa.RecordBatch, output: Output) -> None:
+        for values, part in partitions.parted(conformed(rows, self._schema), output.parts):
+            file = self._open.pop(values, None) or _File(output, self._schema, values)
             self._open[values] = file
             file.add(part)
             if file.bytes >= FILE_BYTES:

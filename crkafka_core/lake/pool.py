@@ -113,7 +113,7 @@ class Pool:
         if error is not None:
             for future in running:
                 if not future.cancelled() and future.exception() is None:
-                    _delete(future.result(), outputs)
+                    future.result().discard(outputs)
             raise error
         return made
 
@@ -302,10 +302,3 @@ def _without_secrets(error: Exception) -> BaseException:
 
 def _how(code: int) -> str:
     return f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
-
-
-def _delete(made: Made, outputs: Mapping[str, Output]) -> None:
-    for name, files in made.files.items():
-        for file in files:
-            with suppress(Exception):
-                outputs[name].storage.delete(file.path)

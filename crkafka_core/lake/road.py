@@ -22,7 +22,7 @@ from crkafka_core.lake.columns import PLACE, place_of
 from crkafka_core.lake.formats import Logs
 from crkafka_core.lake.handle import Handle
 from crkafka_core.lake.hold import Hold
-from crkafka_core.lake.made import Files
+from crkafka_core.lake.made import Files, Frames
 from crkafka_core.lake.pool import Pool
 from crkafka_core.lake.port import Snapshot, TableLog
 from crkafka_core.lake.standing import NotAcknowledged, Standing
@@ -51,6 +51,8 @@ class Means:
     """None: Kafka."""
     pool: Pool | None = None
     """Of who writes for long; None: each pass opens one for its time, if it needs one."""
+    frames: Frames | None = None
+    """Makes rows of shapes on DataFrames, by a Spark session; None: there is none."""
 
     def fetch_of(self, region: Handle) -> Fetch:
         return self.fetch or again.FromKafka(region.config)
@@ -209,7 +211,7 @@ class _Pass:
                 hold.check()
 
         with pool_of(self.means) as pool:
-            files = made.by_transform(self.region, fetch, pool, self._permits, self._logs, check)
+            files = made.by_shape(self.region, fetch, pool, self.means.frames, self._permits, self._logs, check)
         self.region.plane.do(lambda tx: self._note(tx, files))
         return {name: partial(files.__getitem__, name) for name in files}
 
@@ -291,7 +293,7 @@ def fence(region: Handle, name: str, *, means: Means = MEANS, repairs: bool = Fa
 
     def write(permit: Permit, hold: Hold) -> Fenced:
         log = means.logs(region, permit.table)
-        doing = Write(region, log, permit, hold, lambda: made.first_columns(region, log, permit.table))
+        doing = Write(region, log, permit, hold, lambda: made.first_columns(region, log, permit.table, means.frames))
         holds = region.plane.read(lambda reader, row: permits.fenced_to(reader, row, permit))
 
         def decide(snapshot: Snapshot, of: Standing) -> tuple[int, Staying]:

@@ -15,6 +15,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Protocol
@@ -97,6 +98,13 @@ class Made:
         for name, rows in other.rows.items():
             self.rows.setdefault(name, Counter()).update(rows)
         self.records.update(other.records)
+
+    def discard(self, outputs: Mapping[str, Output]) -> None:
+        """Remove the files."""
+        for name, files in self.files.items():
+            for file in files:
+                with suppress(Exception):
+                    outputs[name].storage.delete(file.path)
 
 
 def make(task: Task, run: Run, at: Callable[[int, int], object] = lambda first, stop: None) -> Made:

@@ -8,14 +8,15 @@ from dataclasses import replace
 
 from crkafka_core.config.location import has_log
 from crkafka_core.config.sections import GOOD
+from crkafka_core.config.typed import on_frames
 from crkafka_core.control import Cond, Reader, Tx
 from crkafka_core.model.errors import Refused
-from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Lease, Region, Segment, Table, TableCommit
+from crkafka_core.model.rows import CheckpointStatus, Lease, Region, Segment, Table, TableCommit
 from crkafka_core.plane import checkpoints, epochs, events, leases
 
 ADVANCE, REWRITE, FENCE = "advance", "rewrite", "fence"
 FILES = "files"
-"""The layout of a table that takes files by one commit of its own log, without Spark; one without a shape adopts segments."""
+"""The layout of a table that takes files by one commit of its own log; one without a shape adopts segments."""
 FEEDER = "feeder"
 """Kind of the lease of whoever brings each checkpoint into such tables as soon as it is merged."""
 SPARK_FEEDER = "spark-feeder"
@@ -109,8 +110,8 @@ def refuse_taken(others: Iterable[Table], name: str, shape: str, output: str) ->
 
 
 def _reshaped(tx: Tx, old: Table, new: Table, *, by: str) -> Table:
-    """Another shape is another table's rows; only one that has none yet, or whose program shaped them unsaid, may get one."""
-    if old.shape or (old.acknowledged and not shaped(tx, old)):
+    """Another shape is another table's rows; only one that has none yet may get one."""
+    if old.shape or old.acknowledged:
         is_, would = (
             _shape_in_words(old) or " without a shape",
             _shape_in_words(new) or " without one",
@@ -178,9 +179,14 @@ def _layout(path: str, shape: str, *, here: bool) -> str:
     return FILES if here or (not shape and has_log(path)) else ""
 
 
+def on_road(table: Table) -> bool:
+    """Whether the table takes files by one commit of its own log."""
+    return table.layout == FILES
+
+
 def needs_spark(table: Table) -> bool:
-    """Whether only Spark, or its Java process, can write the table."""
-    return table.layout != FILES
+    """Whether Spark makes the rows of the table, or writes it."""
+    return not on_road(table) or on_frames(table.shape)
 
 
 def adopts(table: Table) -> bool:
@@ -200,12 +206,9 @@ def left_out(names: Collection[str]) -> str:
 
 
 def fed_by_spark(reader: Reader, region: Region, left: Collection[str]) -> list[list[Table]]:
-    """Tables that only Spark writes, those of one shape together; without those that are left to others, or to a program's own shape."""
-    return families(
-        table
-        for table in filter(needs_spark, reader.select(Table, order=("name",)))
-        if table.name not in left and (table.shape or not _by_program(reader, table))
-    )
+    """Tables that need Spark, those of one shape together; without those that are left to others."""
+    needing = filter(needs_spark, reader.select(Table, order=("name",)))
+    return families(table for table in needing if table.name not in left)
 
 
 def families(declared: Iterable[Table]) -> list[list[Table]]:
@@ -214,36 +217,6 @@ def families(declared: Iterable[Table]) -> list[list[Table]]:
     for table in declared:
         by_shape.setdefault(table.shape or f":{table.name}", []).append(table)
     return [sorted(family, key=_in_order) for family in by_shape.values()]
-
-
-def _by_program(reader: Reader, table: Table) -> bool:
-    """Whether the last write gave the table other rows than were merged, by a shape that is not declared."""
-    last = last_write(reader, table)
-    if last is None:
-        return False
-    ids = json.loads(last.checkpoints_json)
-    written = reader.select(Checkpoint, ("id", "in", ids))
-    return len(written) == len(ids) and not _as_merged(written, last.rows)
-
-
-def _as_merged(written: Collection[Checkpoint], rows: int) -> bool:
-    """Whether so many rows are all that were merged, before or after some of them were erased."""
-    return sum(c.rows_for_tables for c in written) <= rows <= sum(c.rows for c in written)
-
-
-def shape(tx: Tx, name: str) -> Table:
-    """Let the table have rows of its own shape, which Spark writes; refused once it holds adopted files."""
-    table = of(tx, name)
-    if table.layout != FILES:
-        return table
-    if table.acknowledged or any(c.status == DONE for c in commits(tx, table)):
-        raise Refused(
-            f"Table {name} of region {table.region} holds records as they are; rows of another shape do not belong among them.",
-            hint="Declare a table of another name for them.",
-        )
-    shaped_ = replace(table, layout="")
-    tx.put(shaped_)
-    return shaped_
 
 
 def undeclare(tx: Tx, name: str, *, by: str = "") -> None:
@@ -270,7 +243,7 @@ def of(reader: Reader, name: str) -> Table:
 
 def written_here(reader: Reader) -> list[Table]:
     """Tables that are written without Spark."""
-    return reader.select(Table, ("layout", "=", FILES))
+    return [table for table in reader.select(Table, ("layout", "=", FILES)) if not needs_spark(table)]
 
 
 def advances(reader: Reader, *where: Cond) -> list[TableCommit]:
@@ -330,18 +303,6 @@ def late(reader: Reader, region: Region, left: Collection[str]) -> dict[str, int
 def commits(reader: Reader, table: Table) -> list[TableCommit]:
     """All permits of a table, by number."""
     return reader.select(TableCommit, ("table", "=", table.name), order=("number",))
-
-
-def shaped(reader: Reader, table: Table) -> bool:
-    """Whether a commit wrote other rows than were merged: the program that does it knows the table's rows, nobody else.
-
-    Never of adopted files: of a commit whose answer was lost nobody counted the rows.
-    """
-    if table.layout == FILES:
-        return False
-    merged = {c.id: c for c in reader.select(Checkpoint)}
-    done = ((c.rows, json.loads(c.checkpoints_json)) for c in commits(reader, table) if c.status == DONE)
-    return any(not _as_merged([merged[i] for i in ids], rows) for rows, ids in done if merged.keys() >= set(ids))
 
 
 def superseded(reader: Reader) -> list[int]:

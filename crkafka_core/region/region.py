@@ -87,6 +87,8 @@ class Region:
         `again`: tables of topics that were undeclared are declared again.
         """
         config = self.config
+        for table in config.tables:
+            config.check_place(table)
         tables = tuple(
             rows.Table(
                 config.region,
@@ -95,7 +97,7 @@ class Region:
                 t.path,
                 shape=t.shape or "",
                 output=t.output or "",
-                layout=plane_tables.FILES if config.without_spark(t) else "",
+                layout=plane_tables.FILES if config.on_road(t) else "",
             )
             for t in config.tables
         )

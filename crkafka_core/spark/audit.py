@@ -87,15 +87,13 @@ class Expected:
     table: Table
     rows: Mapping[int, int]
     """Checkpoint → rows that were merged; of tables of one shape in all of them together, as many as came when they were written."""
-    shaped: bool
-    """Its rows are not the records as they are."""
     family: Sequence[Table]
     """All tables of its shape; it is among them."""
 
     @property
     def countable(self) -> bool:
         """Whether anybody knows how many rows there have to be."""
-        return len(self.family) > 1 or not (self.shaped or self.table.shape)
+        return len(self.family) > 1 or not self.table.shape
 
 
 def expected_of(region: Handle, name: str) -> Expected:
@@ -110,7 +108,7 @@ def expected_of(region: Handle, name: str) -> Expected:
         rows = contents.counted_in(reader, row, least, topics)
         if table.shape:
             rows |= _as_given(reader, row, family, rows)
-        return Expected(table, rows, plane.shaped(reader, table), family)
+        return Expected(table, rows, family)
 
     return region.plane.read(ask)
 

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 KEY = "key"
-_WAS_NULL = "crkafka_null_"
+WAS_NULL = "crkafka_null_"
+"""Begins the name of a column that tells where a column of lists is null."""
 
 
 @dataclass(frozen=True)
@@ -157,11 +158,11 @@ def decoding(
 def _in_tasks_of_its_own(rows: DataFrame, then: Then) -> DataFrame:
     """Any rows, which go through Python for it."""
     shipping.ship(rows.sparkSession)
-    rows, lists = _without_null_lists(rows)
+    rows, lists = without_null_lists(rows)
     return _with_null_lists(rows.mapInArrow(then.run, then.columns(rows.schema)), lists)
 
 
-def _without_null_lists(rows: DataFrame) -> tuple[DataFrame, list[str]]:
+def without_null_lists(rows: DataFrame) -> tuple[DataFrame, list[str]]:
     """Null lists as empty ones, each beside a column that tells which were null, and the names of these columns of lists.
 
     Spark looks at the size of a batch after each row that it gives to Python, and Arrow goes through all null lists since the last
@@ -169,7 +170,7 @@ def _without_null_lists(rows: DataFrame) -> tuple[DataFrame, list[str]]:
     """
     lists = [f.name for f in rows.schema if isinstance(f.dataType, ArrayType)]
     kinds = {name: rows.schema[name].dataType for name in lists}
-    told = {_WAS_NULL + name: F.col(name).isNull() for name in lists}
+    told = {WAS_NULL + name: F.col(name).isNull() for name in lists}
     return rows.withColumns(told).withColumns(
         {name: F.coalesce(name, F.array().cast(kinds[name])) for name in lists}
     ), lists
@@ -177,7 +178,7 @@ def _without_null_lists(rows: DataFrame) -> tuple[DataFrame, list[str]]:
 
 def _with_null_lists(rows: DataFrame, lists: Sequence[str]) -> DataFrame:
     """The same undone."""
-    told = [_WAS_NULL + name for name in lists]
+    told = [WAS_NULL + name for name in lists]
     return rows.withColumns(
         {name: F.when(~F.col(was), F.col(name)) for name, was in zip(lists, told, strict=True)}
     ).drop(*told)

@@ -23,6 +23,7 @@ from crkafka_core.plane import tables as plane
 from crkafka_core.plane.erasure import Records
 from crkafka_core.plane.permits import Permit
 from crkafka_core.spark import commit, tables
+from crkafka_core.spark.frame_shape import means
 from crkafka_core.spark.keys import keys_of
 from crkafka_core.spark.names import CHECKPOINT
 from crkafka_core.spark.table_reader import read_table
@@ -33,7 +34,6 @@ BY_KEY = (
 NO_PLACES = (
     "does not tell which record each row is, and lies beside a table that keeps one row for each key: delete them in it"
 )
-BY_PROGRAM = "is shaped by the program that writes it: rewrite these checkpoints there, with the same shape"
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,6 @@ def erase(session: Callable[[], SparkSession], region: Handle, records: Records)
             left.update(_beside_keys(session, region, family, found))
             continue
         names = [t.name for t in family]
-        if region.plane.read(partial(_by_program, family)):
-            left.update(dict.fromkeys(names, BY_PROGRAM))
-            continue
         try:
             _rewrite(session, region, family, found)
         except CrkafkaError as error:
@@ -108,10 +105,6 @@ def _take_out(spark: SparkSession, region: Handle, name: str, ids: Collection[in
     return True
 
 
-def _by_program(family: Collection[Table], reader: Reader, _: Region) -> bool:
-    return any(not table.shape and plane.shaped(reader, table) for table in family)
-
-
 def _held(family: Collection[Table], ids: Collection[int], reader: Reader, region: Region) -> list[int]:
     """Those of the checkpoints that one of the tables holds."""
     live: set[int] = set()
@@ -127,6 +120,7 @@ def _rewrite(
     if not ids:
         return
     if on_the_road(region, table.name):
-        road.erase(region, table.name, ids)
+        spark = session() if plane.needs_spark(table) else None
+        road.erase(region, table.name, ids, means=means(spark))
         return
     tables.rewrite(session(), region, table.name, ids)

@@ -1,4 +1,4 @@
-"""Tables that only Spark writes, kept fresh by a warm session: in the host's own, or in a process beside it (SPEC K6, A7).
+"""Tables whose rows Spark makes, kept fresh by a warm session: in the host's own, or in a process beside it (SPEC K6, A7).
 
 `python -m crkafka_core.spark.feeder` is that process, for hosts without Spark.
 """
@@ -13,22 +13,27 @@ import threading
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
+from typing import TypeVar
 
 from pyspark.sql import SparkSession
 
 from crkafka_core import logs
 from crkafka_core.config import RegionConfig
 from crkafka_core.control import Reader
+from crkafka_core.lake.formats import on_the_road
 from crkafka_core.lake.handle import Handle
+from crkafka_core.lake.road import MEANS
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.rows import Region, Table
 from crkafka_core.plane import tables as plane
 from crkafka_core.plane.passes import AT_ONCE
+from crkafka_core.region.joining import Joining
 from crkafka_core.region.keeper import Keeper, Tell
 from crkafka_core.spark import java_log, launch, location, tables
 from crkafka_core.still import starting, telling
 
 _log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 class BySpark:
@@ -50,6 +55,7 @@ class BySpark:
         """
         self._region, self._session, self._news, self.why_not = region, session, news, why_not
         self._left = region.config.left_to_others
+        self._joining = Joining(region, MEANS, news)
         self._spark: SparkSession | None = None
         self._cancelled = threading.Event()
         self._tag = f"crkafka-feeder-{uuid.uuid4().hex[:12]}"
@@ -75,15 +81,18 @@ class BySpark:
         self._told(name, lambda spark: tables.fence(spark, self._region, name))
 
     def advance(self, name: str) -> None:
-        self._told(name, lambda spark: tables.advance(spark, self._region, name, limit=AT_ONCE))
+        done = self._told(name, lambda spark: tables.advance(spark, self._region, name, limit=AT_ONCE))
+        if done is not None and on_the_road(self._region, name):
+            self._joining.committed(name)
 
-    def between(self) -> None: ...
+    def between(self) -> None:
+        self._joining.begin()
 
-    def _told(self, name: str, work: Callable[[SparkSession], object]) -> None:
+    def _told(self, name: str, work: Callable[[SparkSession], T]) -> T:
         assert self._spark is not None
         location.tag_jobs(self._spark, self._tag)
         with telling(self._still, lambda s: self._still_writing(name, s)):
-            work(self._spark)
+            return work(self._spark)
 
     def _still_writing(self, name: str, seconds: float) -> str:
         why = ""

@@ -22,6 +22,7 @@ from crkafka_core.plane.permits import Permit
 from crkafka_core.spark import iceberg_upsert
 from crkafka_core.spark.current import current
 from crkafka_core.spark.formats import session_for, table_of
+from crkafka_core.spark.frame_shape import means
 from crkafka_core.spark.keys import keys_of, refuse_keyed
 from crkafka_core.spark.schema import CHECKPOINT
 from crkafka_core.spark.strangers import strangers
@@ -38,7 +39,7 @@ def fence(spark: SparkSession | None, region: Handle, name: str) -> Table:
     A table that adopts segments needs no Spark for it (None).
     """
     if on_the_road(region, name):
-        return road.fence(region, name)
+        return road.fence(region, name, means=means(spark))
     if keys := keys_of(region, name):
         if region.plane.read(lambda reader, row: plane.of(reader, name)).format == "iceberg":
             return iceberg_upsert.fence(session_for(spark, name), region, name, keys)

@@ -18,7 +18,8 @@ from crkafka_core.tables.delta_log import DeltaLog, log_of
 def table_of(spark: SparkSession, region: Handle, table: Table) -> TableFormat:
     """The format behind a declared table."""
     declared = region.config.table(table.name)
-    given = (spark, table, options_of(region, table), (declared and declared.partition_by) or ())
+    given: tuple[SparkSession, Table, dict[str, str], tuple[str, ...]]
+    given = (spark, table, {}, (declared and declared.partition_by) or ())
     match table.format:
         case "delta":
             return DeltaTable(*given, log=log_if_reached(region, table))
@@ -37,10 +38,6 @@ def log_if_reached(region: Handle, table: Table) -> DeltaLog | None:
 def reached(region: Handle, table: Table) -> bool:
     """Whether we get to the table's folder: in an object store it is Spark's settings that do; ours are those of the segments."""
     return not location.in_object_store(table.path) or location.in_object_store(region.config.storage)
-
-
-def options_of(region: Handle, table: Table) -> dict[str, str]:
-    return region.config.resolved_table_options(table.name)
 
 
 def session_for(spark: SparkSession | None, name: str) -> SparkSession:

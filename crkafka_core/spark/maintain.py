@@ -19,7 +19,7 @@ from crkafka_core.spark.formats import session_for, table_of
 def needs_spark(region: Handle, name: str) -> bool:
     """Whether its compaction is Spark's; one that has no rows yet needs none."""
     table = region.plane.read(lambda reader, row: plane.of(reader, name))
-    return bool(table.version) and plane.needs_spark(table)
+    return bool(table.version) and not plane.on_road(table)
 
 
 def maintain(spark: SparkSession | None, region: Handle, name: str) -> Maintained:
@@ -28,7 +28,7 @@ def maintain(spark: SparkSession | None, region: Handle, name: str) -> Maintaine
     A table that adopts segments needs no Spark for it (None).
     """
     table = region.plane.read(lambda reader, row: plane.of(reader, name))
-    if not plane.needs_spark(table):
+    if plane.on_road(table):
         return compact.maintain(region, name)
     writing.refuse_copy(region, deletes=True)
     if not table.version:

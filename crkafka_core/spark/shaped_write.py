@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from crkafka_core.config.sections import GOOD
+from crkafka_core.config.typed import DEAD
 from crkafka_core.control import Reader, Tx
 from crkafka_core.decode.batch import BadRecord
 from crkafka_core.decode.registry import RegistryAway
@@ -41,9 +42,9 @@ from crkafka_core.plane.permits import Permit
 from crkafka_core.plane.reading import ReadPlan
 from crkafka_core.spark import commit, frames, keys, shapes, typed
 from crkafka_core.spark.decode import Decoded
+from crkafka_core.spark.frame_shape import Shape
 from crkafka_core.spark.one_pass import one_pass
 from crkafka_core.spark.schema import CHECKPOINT
-from crkafka_core.spark.shapes import DEAD
 from crkafka_core.spark.typed import TypedShape
 
 PATIENCE = 120.0
@@ -130,7 +131,7 @@ class Outputs:
 
 def _outputs(
     spark: SparkSession,
-    shape: shapes.Shape | TypedShape,
+    shape: Shape | TypedShape,
     family: Sequence[Table],
     region: Handle,
     plan: ReadPlan,

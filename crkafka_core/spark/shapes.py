@@ -2,45 +2,27 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Mapping, Sequence
-from functools import reduce
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame
 
 from crkafka_core.config import RegionConfig
 from crkafka_core.config.sections import GOOD
-from crkafka_core.config.typed import name_of
+from crkafka_core.config.typed import DEAD, name_of
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.rows import Table
-from crkafka_core.spark import typed
+from crkafka_core.spark import frame_shape, typed
 from crkafka_core.spark.decode import Decoded
+from crkafka_core.spark.frame_shape import Shape as Shape
 from crkafka_core.spark.schema import CHECKPOINT
 from crkafka_core.spark.typed import TypedShape
-
-DEAD = "dead"
-
-Shape = Callable[[DataFrame], DataFrame | Decoded | Mapping[str, DataFrame]]
-"""Makes a table's rows of a checkpoint's, row by row, and keeps the column `crkafka_checkpoint`. Several outputs, by their names,
-are several tables: each row has to be in exactly one of them."""
 
 
 def load(table: Table, config: RegionConfig) -> Shape | TypedShape:
     """The function that the table's declaration names; whoever has not got it cannot write the table."""
     if name := name_of(table.shape):
         return typed.shape(config, name)
-    module, _, path = table.shape.partition(":")
-    try:
-        found = reduce(getattr, path.split("."), importlib.import_module(module))
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(
-            f"Table {table.name} of region {table.region} is written by its shape {table.shape}, which is not here: {error}.",
-            hint="Install the program that has it where tables are written, or put its folder on PYTHONPATH. "
-            "Nothing was written: other rows do not belong in this table.",
-        ) from error
-    if not callable(found):
-        raise ConfigError(f"{table.shape}, the shape of table {table.name}, is not a function.")
-    return found
+    return frame_shape.load(table.shape, table.name, table.region)
 
 
 def outputs(made: DataFrame | Decoded | Mapping[str, DataFrame], tables: Sequence[Table]) -> dict[str, DataFrame]:

@@ -23,7 +23,7 @@ def read_table(spark: SparkSession, region: Handle, name: str) -> DataFrame:
     table, gone = region.plane.read(lambda reader, row: (plane.of(reader, name), plane.superseded(reader)))
     if table.format == "delta":
         location.refuse_tolerant(spark)
-    if not plane.needs_spark(table):
+    if plane.on_road(table):
         return _by_numbers(spark, region, table)
     form = table_of(spark, region, table)
     if keys_of(region, name):

@@ -85,8 +85,7 @@ class Tables:
         declared = config.table(name_of(table.shape) or table.name, table.shape)
         self.topics = declared.topics if declared is not None else None
         self.typed, self.adopted = bool(name_of(table.shape)) or has_records(table.shape), tables.adopts(table)
-        by_program = bool(table.shape) or region.plane.read(lambda reader, row: tables.shaped(reader, table))
-        self.placed = self.adopted or self.typed or not by_program
+        self.placed = self.typed or not table.shape
         """Each row is a record, and tells which one."""
         self.keys = {
             t.name: tuple(of.keys or ()) for t in state.family if (of := config.table(t.name, t.shape)) is not None
@@ -224,7 +223,7 @@ def _compare_history(there: Tables, table: Table) -> None:
 def _of_others(there: Tables, table: Table, snapshot: Snapshot) -> Sequence[LogEntry]:
     """Also behind commits of ours, unless each of these begins with what SQL has acknowledged."""
     written = {} if there.keys.get(table.name) else there.state.versions[table.name]
-    if not tables.needs_spark(table):  # its own state tells up to where all is settled
+    if tables.on_road(table):  # its own state tells up to where all is settled
         uid = there.state.uid
         settled = (
             snapshot.settled(uid, table.name)

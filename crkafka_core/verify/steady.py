@@ -168,7 +168,7 @@ def _snapshot(region: Handle, table: Table) -> Snapshot | None:
         current = log.newest() if isinstance(log, IcebergLog) else None
         return None if current is None else IcebergFiles(log.storage, current[0].content, by_id=False)
     storage = folder_of(table.path, region.config.resolve().storage_options)
-    return IcebergFiles.open(storage, by_id=tables.needs_spark(table))
+    return IcebergFiles.open(storage, by_id=not tables.on_road(table))
 
 
 def _not_configured(region: Handle, state: State) -> str:

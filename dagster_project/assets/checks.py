@@ -100,7 +100,7 @@ def of_table(table: TableConfig, names: Names) -> dg.AssetChecksDefinition:
         spark: SparkSessionResource = getattr(context.resources, names.spark)
         with as_dagster_failure():
             declared = region.read(lambda reader, row: plane_tables.of(reader, table.name))
-            session = spark.session() if plane_tables.needs_spark(declared) else None
+            session = None if plane_tables.on_road(declared) else spark.session()
             audit = tables.look(session, region.handle, table.name)
         texts = in_words(audit)
         yield dg.AssetCheckResult(

@@ -176,7 +176,8 @@ def declare(region: RegionResource) -> str:
         known = region.read(lambda reader, row: {t.name for t in life.tables_of(reader)})
         for table in region.settings.tables:
             if table.name not in known:
-                region.plane.do(partial(_declare, table=table, here=region.settings.without_spark(table)))
+                region.settings.check_place(table)
+                region.plane.do(partial(_declare, table=table, here=region.settings.on_road(table)))
         templates.declare_new(region.plane, region.settings, by="the Dagster sensor")
     except CrkafkaError as error:
         return str(error)

@@ -238,13 +238,6 @@ def _aimed(stage: Stage) -> None:
     stage.plane.do(lambda tx: goals.aim(tx, "goal", dict.fromkeys(PARTITIONS, 9)))
 
 
-def _files(stage: Stage) -> None:
-    """A table that adopts segments, and has none yet."""
-    _running(stage)
-    stage.plane.do(lambda tx: tables.declare(tx, "raw", "delta", "raw"))
-    stage.plane.do(lambda tx: tx.put(replace(tables.of(tx, "raw"), layout=tables.FILES)))
-
-
 def _ahead(stage: Stage) -> None:
     stage.open(1)
     stage.plane.do(lambda tx: leases.take(tx, "driver", holder="h", token="d", length=60))
@@ -420,7 +413,6 @@ CASES: dict[str, Case] = {
         lambda s: lambda tx: restored.rewind(tx, restored.Seen(99, 99, "a commit in Kafka"), by="me"),
     ),
     "delete": (_idle, lambda s: life.delete),
-    "let a table have rows of its own shape": (_files, lambda s: lambda tx: tables.shape(tx, "raw")),
     "declare a table": (_running, lambda s: lambda tx: tables.declare(tx, "u", "delta", "u")),
     "name another schema of a table": (
         _running,

@@ -215,7 +215,9 @@ def test_check_and_scale_count_the_task_slots_of_a_region_that_was_scaled(
     crkafka: Crkafka, region_file: Path, plane: ControlPlane
 ) -> None:
     """Members took all slots, and the tables did not advance."""
-    region_file.write_text(YAML + 'host: {spark: "local[4]"}\ntables: [{name: bronze, path: lake.shop.t}]\n')
+    region_file.write_text(
+        YAML + 'host: {spark: "local[4]"}\ntables: [{name: bronze, path: t, shape: "shop.rows:all"}]\n'
+    )
     refused = crkafka("scale", "5")
     assert refused.code == 2, refused
     assert "5 members need 5 task slots, and local[4] has 4. Write local[6]: one more, for tables." in refused.err

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("check_soon")
 
 @pytest.mark.parametrize(
     "more",
-    ['host: {spark: "local[4]"}\n', "tables: [{name: t, format: iceberg, path: lake.raw.t}]\n"],
+    ['host: {spark: "local[4]"}\n', "tables: [{name: t, path: t, shape: 'shop.rows:all'}]\n"],
     ids=["members", "tables"],
 )
 def test_no_java_is_a_sentence(crkafka: Crkafka, region_file: Path, monkeypatch: pytest.MonkeyPatch, more: str) -> None:

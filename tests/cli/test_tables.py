@@ -264,7 +264,7 @@ def test_the_shape_of_a_table_is_declared_with_the_region(tmp_path: Path) -> Non
     with found.read("orders") as reader:
         said = {t.name: (t.shape, t.output, t.layout) for t in reader.select(Table)}
     assert said == {
-        "shaped": ("shop.shapes:typed", "dead", ""),
+        "shaped": ("shop.shapes:typed", "dead", "files"),
         "typed": ("crkafka.typed:typed", "", "files"),
         "typed_dead": ("crkafka.typed:typed", "dead", "files"),
     }

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from crkafka_core.config import BadConfiguration, RegionConfig, schema
+from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.limits import Limits
 from crkafka_core.segments import objects
 
@@ -301,10 +302,7 @@ def test_K6_tables_of_one_shape_take_its_outputs() -> None:
         ({"partition_by": ["crkafka_checkpoint"]}, "each would be a partition for ever"),
         ({"partition_by": ["day(at)"]}, r"names day\(at\) in partition_by: transforms are for Iceberg"),
         ({"partition_by": ["bucket(key)"], "format": "iceberg"}, r"bucket\(key\) is no transform"),
-        (
-            {"partition_by": ["odd"], "format": "iceberg"},
-            "written by Spark, where partition_by is for Delta tables with a shape or types",
-        ),
+        ({"options": {"a": "b"}}, "table a has options of Spark's writer"),
         ({"keys": ["id"]}, "names keys, which are for mode: upsert"),
         ({"mode": "upsert"}, r"names no keys; write keys: \[id\]"),
         ({"mode": "merge"}, "must be one of append, upsert"),
@@ -326,3 +324,29 @@ def test_K6_where_and_how_a_table_lies_is_checked_where_it_is_declared(table: di
         RegionConfig.of(
             **{**GOOD, "tables": [{k: v for k, v in {**SHAPED, "name": "a", **table}.items() if v is not None}]}
         )
+
+
+@pytest.mark.parametrize(
+    ("table", "refused", "instead"),
+    [
+        ({"path": "hdfs://n/t"}, "is at hdfs:, where no table can be committed", "in s3://"),
+        (
+            {"path": "main.bronze.t"},
+            "is a Delta table by its name in a catalog",
+            "CREATE TABLE bronze.t USING delta LOCATION",
+        ),
+        (
+            {"path": "hive.bronze.t", "format": "iceberg"},
+            "is in the catalog hive, which cannot be used",
+            "catalog.hive.type",
+        ),
+    ],
+)
+def test_K6_a_table_that_only_spark_could_reach_is_refused_with_what_to_use_instead(
+    table: dict[str, str], refused: str, instead: str
+) -> None:
+    conf = {"spark.sql.catalog.hive.type": "hive", "spark.sql.catalog.hive.uri": "thrift://h"}
+    config = RegionConfig.of(**{**GOOD, "host": {"processes": True, "conf": conf}, "tables": [{"name": "t", **table}]})
+    with pytest.raises(ConfigError) as raised:
+        config.check_place(config.tables[0])
+    assert refused in raised.value.message and instead in raised.value.hint

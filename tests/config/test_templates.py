@@ -127,5 +127,3 @@ def test_K6_a_table_of_some_topics_has_records_as_they_are_and_is_written_withou
     config = region(tmp_path, {"name": "some", "path": "some", "topics": ["a"]})
     assert config.without_spark(config.tables[0])
     assert RegionConfig.from_json(config.to_json()) == config
-    with pytest.raises(BadConfiguration, match="records of some topics"):
-        region(tmp_path, {"name": "some", "path": "lake.bronze.some", "topics": ["a"]})

@@ -23,7 +23,7 @@ from tests.dagster.live_stage import Live, live
 
 pytestmark = [pytest.mark.dagster, pytest.mark.kafka, pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(900)]
 
-BRONZE = {"name": "bronze", "format": "delta", "path": "lake.shop.bronze"}
+BRONZE = {"name": "bronze", "format": "delta", "path": "tables/bronze", "shape": "shop.rows:bronze"}
 RUNS = "query R($f: RunsFilter!) { runsOrError(filter: $f, limit: 200) { ... on Runs { results { runId } } } }"
 OBSERVED = """query O($k: AssetKeyInput!) { assetOrError(assetKey: $k) { ... on Asset {
   assetObservations(limit: 20) { metadataEntries { label ... on IntMetadataEntry { intValue } ... on TextMetadataEntry { text } } } } } }"""

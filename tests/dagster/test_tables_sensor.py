@@ -36,7 +36,7 @@ BRONZE = [[{"name": "bronze", "format": "delta", "path": "lake.shop.bronze"}]]
 def test_a_table_that_the_configuration_has_got_meanwhile_is_declared_by_its_sensor(landed: LandedSeat) -> None:
     landed.landing.land(1)
     more = json.loads(landed.config.to_json())
-    more["tables"].append({"name": "silver", "format": "delta", "path": "lake.shop.silver"})
+    more["tables"].append({"name": "silver", "format": "delta", "path": "/t/silver"})
     config = RegionConfig.from_json(json.dumps(more))
     other = Seat(config, consistent_region(config), landed.instance, landed.region)
     assert (

@@ -438,7 +438,7 @@ def dies_at(step: str, rig: Rig, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(writing, "give_up", lambda *rest: None if isinstance(rest[-1], Crash) else give_up(*rest))
     if step == "before the files":
         patch.setattr("crkafka_core.lake.files.adopted", dead)
-        patch.setattr("crkafka_core.lake.made.by_transform", dead)
+        patch.setattr("crkafka_core.lake.made.by_shape", dead)
     elif step == "after the files" and isinstance(rig, Typed):
         patch.setattr(permits, "note_counts", dead)
     elif step in ("after the files", "before the commit"):

@@ -11,7 +11,6 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
 
-from crkafka_core.config.problem import BadConfiguration
 from crkafka_core.lake import audit, compact, erase, road
 from crkafka_core.lake.port import CHECKPOINT
 from crkafka_core.model.errors import ConfigError
@@ -85,6 +84,15 @@ def test_a_shape_with_one_output_may_leave_rows_out_and_others_fit_their_tables(
         road.advance(alone.region, "even", means=MEANS)
 
 
+def test_a_partition_column_that_is_not_there_is_named_before_anything_is_written(tmp_path: Path) -> None:
+    shape = "arrow:tests.lake.test_arrow:evens"
+    landing = landed(tmp_path, {"name": "even", "shape": shape, "partition_by": ["day"]})
+    landing.land(2)
+    with pytest.raises(ConfigError, match="no such column; they have crkafka_checkpoint, tens"):
+        road.advance(landing.region, "even", means=MEANS)
+    assert not (tmp_path / "even").exists()
+
+
 def numbers(given: pa.RecordBatch) -> pa.RecordBatch:
     kind = pa.int64() if os.environ.get("CRKAFKA_TEST_WIDE") else pa.int32()
     return pa.RecordBatch.from_pydict({"n": given["offset"].cast(kind)})
@@ -106,9 +114,3 @@ def test_a_wider_type_of_a_shape_is_refused_by_delta_before_files_are_made(
     assert set((tmp_path / "even").rglob("*.parquet")) == before
     road.advance(landing.region, "even")
     assert [n for _, n in rows(landing, "even", "n")] == [0, 1, 2, 3]
-
-
-@pytest.mark.parametrize("other", [{"options": {"a": "b"}}, {"path": "hdfs://n/t"}, {"path": "lake.silver.even"}])
-def test_where_only_spark_writes_it_is_refused_by_name(tmp_path: Path, other: dict[str, str]) -> None:
-    with pytest.raises(BadConfiguration, match="table even has a shape of Arrow, which is written without Spark"):
-        landed(tmp_path, {"name": "even", "shape": "arrow:tests.lake.test_arrow:evens", **other})

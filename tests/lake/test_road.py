@@ -261,7 +261,7 @@ def test_the_fence_makes_a_partitioned_table_in_a_catalog_with_its_columns(
         raise Crash
 
     with monkeypatch.context() as patch, pytest.raises(Crash):
-        patch.setattr(made, "by_transform", dies)
+        patch.setattr(made, "by_shape", dies)
         rig.advance()
     rig.writer_dies()
     rig.rewind(0)

@@ -12,7 +12,7 @@ import pytest
 
 from crkafka_core.model.errors import Refused
 from crkafka_core.model.phase import Phase
-from crkafka_core.model.rows import Checkpoint, Table
+from crkafka_core.model.rows import Table
 from crkafka_core.plane import cleanup, events, life, permits, tables
 from tests.plane.bronze import allowed, fence, finish, table
 from tests.rigs.landing import Landing
@@ -173,25 +173,6 @@ def test_two_tables_at_one_path_are_refused(landing: Landing) -> None:
         landing.region.plane.do(lambda tx: tables.declare(tx, "silver", "delta", "lake.shop.bronze"))
 
 
-@pytest.mark.parametrize("written", [True, False])
-def test_K6_a_table_of_adopted_files_gets_rows_of_another_shape_only_while_it_has_none(
-    landing: Landing, written: bool
-) -> None:
-    """Rows of a replay are rows, though it acknowledges nothing."""
-    landing.land(10)
-    plane = landing.region.plane
-    plane.do(lambda tx: tables.declare(tx, "silver", "delta", "/t/silver"))
-    made = plane.do(lambda tx: permits.permit_commit(tx, "silver", holder="a", token="a", ids=[1]))
-    assert made is not None
-    if written:
-        plane.do(lambda tx: permits.finish_commit(tx, made, version="1", rows=20))
-        with pytest.raises(Refused, match="holds records as they are"):
-            plane.do(lambda tx: tables.shape(tx, "silver"))
-    else:
-        plane.do(lambda tx: permits.fail_commit(tx, made, "boom"))
-        assert plane.do(lambda tx: tables.shape(tx, "silver")).layout == ""
-
-
 def _fed(landing: Landing) -> list[list[str]]:
     fed = landing.region.plane.read(lambda reader, row: tables.fed_by_spark(reader, row, ()))
     return [[t.name for t in family] for family in fed]
@@ -204,42 +185,6 @@ def test_K6_spark_is_fed_each_table_by_itself_and_those_of_one_shape_together(la
         )
     landing.region.plane.do(lambda tx: tables.declare(tx, "raw", "delta", "lake.shop.raw"))
     assert _fed(landing) == [["bronze"], ["good", "dead"], ["raw"]]
-
-
-@pytest.mark.parametrize(("rows", "fed"), [(20, True), (7, False)])
-def test_K6_a_table_whose_rows_a_program_shapes_is_left_to_it(landing: Landing, rows: int, fed: bool) -> None:
-    landing.land(10)
-    made = allowed(landing)
-    landing.region.plane.do(lambda tx: permits.finish_commit(tx, made, version="v", rows=rows))
-    assert (_fed(landing) == [["bronze"]]) == fed
-    landing.region.plane.do(lambda tx: tx.delete(Checkpoint))
-    assert _fed(landing) == [["bronze"]], "how many rows a forgotten checkpoint had is not known"
-
-
-def test_K6_a_table_that_a_program_shaped_unsaid_may_be_declared_with_its_shape_and_a_raw_one_not(
-    landing: Landing,
-) -> None:
-    def declare() -> Table:
-        return landing.region.plane.do(
-            lambda tx: tables.declare(tx, "bronze", "delta", "lake.shop.bronze", shape="m:f")
-        )
-
-    landing.land(10), landing.land(10)
-    finish(landing, allowed(landing, limit=1))
-    made = allowed(landing, "b")
-    with pytest.raises(Refused, match="without a shape"):
-        declare()  # a permit that is not done has written nothing
-    landing.region.plane.do(lambda tx: permits.finish_commit(tx, made, version="v", rows=7))
-    assert declare().shape == "m:f"
-    (told,) = landing.region.plane.read(lambda reader, _: events.last(reader, 1))
-    assert (told.kind, told.text) == ("table declared", "bronze: delta at lake.shop.bronze with shape m:f")
-
-
-def test_K6_so_may_one_whose_first_commit_has_all_that_there_is(landing: Landing) -> None:
-    landing.land(10)
-    made = allowed(landing)
-    landing.region.plane.do(lambda tx: permits.finish_commit(tx, made, version="v", rows=7))
-    assert landing.region.plane.read(lambda reader, _: tables.shaped(reader, tables.of(reader, "bronze")))
 
 
 def test_k6_a_table_is_declared_with_its_shape_and_which_of_its_outputs(kit: Kit) -> None:

@@ -85,7 +85,7 @@ class Landing:
 
     def declare(self, table: TableConfig) -> Table:
         """A table more, or again."""
-        shape, output, here = table.shape or "", table.output or "", self.config.without_spark(table)
+        shape, output, here = table.shape or "", table.output or "", self.config.on_road(table)
         return self.region.plane.do(
             lambda tx: plane_tables.declare(
                 tx, table.name, table.format, table.path, shape=shape, output=output, here=here

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +14,6 @@ from tests.rigs.landing import Landing
 from tests.rigs.memory import MemoryStore
 
 pytestmark = pytest.mark.spark
-ROOT = Path(__file__).parents[2]
 
 SHAPE = """
 def some(rows):
@@ -28,12 +24,11 @@ SHAPED: dict[str, Any] = {"shape": "kept:some"}
 
 KINDS: dict[str, dict[str, Any]] = {
     "raw": {},
-    "shaped": SHAPED,
     "keyed": {**SHAPED, "mode": "upsert", "keys": ["partition", "offset"]},
 }
 
 
-@pytest.mark.parametrize("kind", ["raw", pytest.param("shaped", marks=pytest.mark.soak), "keyed"])
+@pytest.mark.parametrize("kind", ["raw", "keyed"])
 def test_what_another_session_committed_is_seen_though_the_catalog_keeps_tables(
     spark: SparkSession, tmp_path: Path, program: Callable[[str, str], Any], kind: str
 ) -> None:
@@ -71,13 +66,3 @@ def test_what_another_session_committed_is_seen_though_the_catalog_keeps_tables(
     tables.advance(reader, landing.region, "orders")
     assert tables.read_table(writer, landing.region, "orders").count() == 20
     assert tables.look(writer, landing.region, "orders").clean
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(700)
-def test_tables_in_a_hive_metastore(tmp_path: Path) -> None:
-    """In a process of its own: whether Spark has Hive's catalog is settled when it starts."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "tests.spark.in_hive", str(tmp_path)]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stdout + done.stderr

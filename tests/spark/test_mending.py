@@ -11,8 +11,6 @@ from pyspark.sql import SparkSession
 
 from checkpoints_db import initialise, open_store
 from crkafka_core.cli.main import run
-from crkafka_core.model.errors import Refused
-from crkafka_core.plane import tables as plane
 from crkafka_core.spark import tables
 from tests.rigs.landing import Landing
 
@@ -55,33 +53,3 @@ def test_rows_of_somebody_else_are_told_then_mended(
     assert "; mended" in capsys.readouterr().out
     assert mend(tmp_path, "delta", "--look") == 0
     assert tables.read_table(spark, landing.region, "iceberg").count() == 30
-
-
-def test_a_table_without_rows_of_ours_is_mended_too(spark: SparkSession, landing: Landing, tmp_path: Path) -> None:
-    landing.region.plane.do(lambda tx: plane.shape(tx, "delta"))  # written by Spark, as before tables adopted segments
-    tables.advance(spark, landing.region, "delta", limit=1)
-    there = spark.read.format("delta").load(str(tmp_path / "delta"))
-    strange = spark.createDataFrame([(99, *row[1:]) for row in there.collect()], there.schema)
-    strange.write.format("delta").mode("append").save(str(tmp_path / "delta"))
-    landing.rewind(0)
-    tables.fence(spark, landing.region, "delta")
-    strange.write.format("delta").mode("append").save(str(tmp_path / "delta"))
-    landing.land(5)
-    assert tables.look(spark, landing.region, "delta").strangers == (99,)
-    tables.mend(spark, landing.region, "delta")
-    assert tables.look(spark, landing.region, "delta").clean
-    assert tables.read_table(spark, landing.region, "delta").count() == 10
-
-
-def test_shaped_tables_are_left_to_who_knows_the_shape(spark: SparkSession, landing: Landing, tmp_path: Path) -> None:
-    def some(frame):  # type: ignore[no-untyped-def]
-        return frame.where("offset % 2 = 0")
-
-    tables.advance(spark, landing.region, "delta", shape=some)
-    assert tables.look(spark, landing.region, "delta").clean
-    path = str(tmp_path / "delta")
-    spark.read.format("delta").load(path).where("crkafka_checkpoint = 2").write.format("delta").mode("append").save(
-        path
-    )
-    with pytest.raises(Refused, match="shaped by the program that writes it"):
-        tables.mend(spark, landing.region, "delta")

@@ -1,178 +1,22 @@
-"""What others did to a table is told, also behind commits of ours; so is a lost file, and an older copy (SPEC K6)."""
+"""What Spark's users did to a raw Delta table is told, also behind commits of ours, and mended (SPEC K6)."""
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from deltalake import DeltaTable
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
-from crkafka_core.lake.audit import TableAudit
 from crkafka_core.model.errors import Refused
 from crkafka_core.model.offsets import TP
-from crkafka_core.spark import erasing, iceberg_catalog, tables
-from crkafka_core.verify import in_tables
-from crkafka_core.verify.verdict import Findings
+from crkafka_core.spark import erasing, tables
 from tests.rigs.landing import Landing
 from tests.rigs.memory import MemoryStore
 from tests.tables.conftest import Lake
 
 pytestmark = pytest.mark.spark
-SHAPES = """
-def tens(rows):
-    return rows.where("partition = 0").selectExpr("crkafka_checkpoint", "offset", "offset * 10 AS tens")
-"""
-
-
-class Shop:
-    """A region with one shaped table, of which nobody but its shape knows how many rows there have to be."""
-
-    def __init__(self, spark: SparkSession, folder: Path, format: str) -> None:
-        self.spark, self.path = spark, folder / "tables" / "tens"
-        declared = {"name": "tens", "format": format, "path": str(self.path), "shape": "others_shapes:tens"}
-        self.landing = Landing(MemoryStore(), folder, partitions=2, tables=[declared])
-        self.format = format
-
-    @property
-    def name(self) -> str:
-        """As SQL has it."""
-        return f"delta.`{self.path}`" if self.format == "delta" else iceberg_catalog.named(self.spark, str(self.path))
-
-    def advance(self, times: int = 1) -> None:
-        for _ in range(times):
-            self.landing.land(4)
-            tables.advance(self.spark, self.landing.region, "tens")
-
-    def look(self) -> TableAudit:
-        return tables.look(self.spark, self.landing.region, "tens")
-
-    def mend(self) -> None:
-        tables.mend(self.spark, self.landing.region, "tens")
-
-    def harm(self, what: str) -> None:
-        """Of a row of checkpoint 2, by somebody who knows nothing of us. Iceberg's UPDATE would need its extensions."""
-        if what == "deleted":
-            self.spark.sql(f"DELETE FROM {self.name} WHERE offset = 5").collect()
-        elif self.format == "delta":
-            self.spark.sql(f"UPDATE {self.name} SET tens = -1 WHERE offset = 5").collect()
-        else:
-            rows = self.spark.table(self.name).where("crkafka_checkpoint = 2").collect()
-            changed = [(c, o, -1 if o == 5 else tens) for c, o, tens in rows]
-            frame = self.spark.createDataFrame(changed, self.spark.table(self.name).schema)
-            frame.writeTo(self.name).overwrite(F.expr("crkafka_checkpoint = 2"))
-
-    def rows(self) -> list[tuple[int, int, int]]:
-        return sorted(tuple(row) for row in tables.read_table(self.spark, self.landing.region, "tens").collect())
-
-    def right(self, *checkpoints: int) -> list[tuple[int, int, int]]:
-        return [(c, o, 10 * o) for c in checkpoints for o in range(4 * c - 4, 4 * c)]
-
-
-@pytest.fixture(params=["delta", "iceberg"])
-def shop(
-    spark: SparkSession, tmp_path: Path, program: Callable[[str, str], Any], request: pytest.FixtureRequest
-) -> Shop:
-    program("others_shapes", SHAPES)
-    return Shop(spark, tmp_path, request.param)
-
-
-def verified(shop: Shop) -> list[str]:
-    found = Findings()
-    in_tables.look(shop.landing.region, found)
-    return list(map(str, found.kept))
-
-
-@pytest.mark.parametrize("what", ["changed", pytest.param("deleted", marks=pytest.mark.soak)])
-def test_what_others_did_is_told_also_behind_commits_of_ours(shop: Shop, what: str) -> None:
-    shop.advance(3)
-    assert shop.look().clean
-    shop.harm(what)
-    before = shop.look()
-    assert (before.foreign, before.changed) == (1, (2,))
-    shop.advance(2)
-    assert shop.look() == before
-    if shop.format == "delta":
-        assert any("1 commit of somebody else" in each for each in verified(shop))
-    shop.mend()
-    assert shop.rows() == shop.right(1, 2, 3, 4, 5)
-    assert shop.look().clean
-    assert not verified(shop)
-    shop.advance()
-    assert shop.look().clean
-
-
-def test_a_rollback_of_iceberg_is_told_also_behind_commits_of_ours(
-    spark: SparkSession, tmp_path: Path, program: Callable[[str, str], Any]
-) -> None:
-    program("others_shapes", SHAPES)
-    shop = Shop(spark, tmp_path, "iceberg")
-    shop.advance(2)
-    second = spark.table(f"{shop.name}.refs").where("name = 'main'").collect()[0]["snapshot_id"]
-    shop.advance()
-    catalog, _, table = shop.name.partition(".")
-    given = f"table => '{table.strip('`')}', snapshot_id => {second}"
-    spark.sql(f"CALL {catalog}.system.set_current_snapshot({given})").collect()
-    before = shop.look()
-    assert (before.foreign, before.changed) == (1, (3,))
-    shop.advance()
-    assert (shop.look(), shop.rows()) == (before, shop.right(1, 2, 4))
-    shop.mend()
-    assert (shop.look().clean, shop.rows()) == (True, shop.right(1, 2, 3, 4))
-
-
-def test_an_older_copy_is_refused(shop: Shop, tmp_path: Path) -> None:
-    shop.advance(2)
-    shutil.copytree(shop.path, tmp_path / "older")
-    shop.advance(2)
-    shop.path.rename(tmp_path / "newer")
-    shutil.copytree(tmp_path / "older", shop.path)
-    with pytest.raises(Refused, match="acknowledged"):
-        shop.look()
-    with pytest.raises(Refused, match="acknowledged"):
-        shop.advance()
-    shop.landing.rewind(1)
-    with pytest.raises(Refused, match="acknowledged"):
-        tables.fence(shop.spark, shop.landing.region, "tens")
-    shutil.rmtree(shop.path)
-    (tmp_path / "newer").rename(shop.path)
-    tables.fence(shop.spark, shop.landing.region, "tens")
-    assert shop.rows() == shop.right(1)
-
-
-def test_a_data_file_that_is_lost_is_told_and_mended(shop: Shop) -> None:
-    shop.advance(3)
-    files = shop.spark.table(f"{shop.name}.files").select("file_path").collect() if shop.format == "iceberg" else []
-    paths = [r[0] for r in files] or DeltaTable(str(shop.path)).file_uris()
-    Path(sorted(paths)[0].removeprefix("file:")).unlink()
-    assert len(shop.look().miscounted) == 1
-    shop.mend()
-    assert shop.rows() == shop.right(1, 2, 3)
-    assert shop.look().clean
-
-
-@pytest.mark.parametrize("shop", ["delta", pytest.param("iceberg", marks=pytest.mark.soak)], indirect=True)
-def test_a_joined_file_that_is_lost_is_told_and_mended(shop: Shop) -> None:
-    """Its rows can only be counted by reading them."""
-    shop.advance(6)
-    tables.maintain(shop.spark, shop.landing.region, "tens")
-    files = shop.spark.table(f"{shop.name}.files").select("file_path").collect() if shop.format == "iceberg" else []
-    (path,) = [r[0] for r in files] or DeltaTable(str(shop.path)).file_uris()
-    shop.advance()
-    Path(path.removeprefix("file:")).unlink()
-    assert len(shop.look().lost) == 1
-    assert len(shop.look().miscounted) == 6
-    shop.mend()
-    assert shop.rows() == shop.right(*range(1, 8))
-    assert shop.look().clean
-
-
 VECTORS = "delta with deletion vectors"
 PLAIN_IS_LONG = pytest.mark.parametrize("raw", [pytest.param("delta", marks=pytest.mark.soak), VECTORS], indirect=True)
 """Where tests/tables/test_changed.py and test_maintain.py show the same of plain Delta, without Spark."""
@@ -295,3 +139,103 @@ def test_what_is_left_of_a_feature_that_could_not_be_dropped_yet_is_no_commit_of
         spark.sql(f"ALTER TABLE {name} DROP FEATURE columnMapping TRUNCATE HISTORY").collect()
     assert lake.delta().history(1)[0]["operation"] == "Empty Commit"
     assert lake.look().clean
+
+
+def landed(folder: Path) -> Landing:
+    """A raw table, bronze."""
+    table = {"name": "bronze", "format": "delta", "path": str(folder / "tables" / "bronze")}
+    return Landing(MemoryStore(), folder, partitions=2, tables=[table])
+
+
+def rows_in(spark: SparkSession, landing: Landing) -> list[tuple[int, int, int]]:
+    """(checkpoint, partition, offset) of every row."""
+    found = tables.read_table(spark, landing.region, "bronze").select("crkafka_checkpoint", "partition", "offset")
+    return sorted(tuple(row) for row in found.collect())  # type: ignore[misc]
+
+
+def expected(*checkpoints: tuple[int, int, int]) -> list[tuple[int, int, int]]:
+    """Of (checkpoint, first offset, next offset), in two partitions."""
+    return sorted((c, p, o) for c, start, stop in checkpoints for p in range(2) for o in range(start, stop))
+
+
+@pytest.mark.parametrize("key", ["ignoreMissingFiles", "ignoreCorruptFiles"])
+def test_K3_a_delta_table_is_not_read_by_a_session_that_would_leave_out_rows(
+    spark: SparkSession, tmp_path: Path, key: str
+) -> None:
+    landing = landed(tmp_path)
+    landing.land(5)
+    tables.advance(spark, landing.region, "bronze")
+    spark.conf.set(f"spark.sql.files.{key}", "true")
+    try:
+        with pytest.raises(Refused, match=f"{key}.*would be missing"):
+            tables.read_table(spark, landing.region, "bronze")
+    finally:
+        spark.conf.unset(f"spark.sql.files.{key}")
+    assert tables.read_table(spark, landing.region, "bronze").count() == 10
+
+
+@pytest.mark.soak
+def test_rows_leave_a_file_with_a_deletion_vector_without_spark(spark: SparkSession, tmp_path: Path) -> None:
+    landing = landed(tmp_path)
+    for _ in range(3):
+        landing.land(5)
+        tables.advance(None, landing.region, "bronze")
+    name = f"delta.`{tmp_path / 'tables' / 'bronze'}`"
+    spark.sql(f"OPTIMIZE {name}")
+    spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+    spark.sql(f"DELETE FROM {name} WHERE `partition` = 0 AND `offset` = 1")
+    landing.land(5)
+    tables.advance(None, landing.region, "bronze")
+    assert tables.look(None, landing.region, "bronze").miscounted == (1,)
+    landing.rewind(2)
+    tables.fence(None, landing.region, "bronze")
+    gone = (1, 0, 1)
+    assert rows_in(spark, landing) == [row for row in expected((1, 0, 5), (2, 5, 10)) if row != gone]
+    tables.mend(None, landing.region, "bronze")
+    assert rows_in(spark, landing) == expected((1, 0, 5), (2, 5, 10))
+
+
+def test_a_row_that_is_marked_as_deleted_in_an_adopted_file_comes_back_with_mending(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    landing = landed(tmp_path)
+    landing.land(5)
+    tables.advance(None, landing.region, "bronze")
+    name = f"delta.`{tmp_path / 'tables' / 'bronze'}`"
+    spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+    spark.sql(f"DELETE FROM {name} WHERE `partition` = 0 AND `offset` = 1")
+    tables.mend(None, landing.region, "bronze")
+    assert rows_in(spark, landing) == expected((1, 0, 5))
+    assert tables.look(None, landing.region, "bronze").clean
+
+
+def test_a_delta_table_that_is_clustered_goes_on_without_spark_and_stays_so(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """deltalake refuses its features: the table stopped for good."""
+    landing = landed(tmp_path)
+    name = f"delta.`{tmp_path / 'tables' / 'bronze'}`"
+
+    def land() -> None:
+        landing.land(5)
+        tables.advance(None, landing.region, "bronze")
+
+    land()
+    spark.sql(f"ALTER TABLE {name} CLUSTER BY (topic, `offset`)")
+    land()
+    spark.sql(f"OPTIMIZE {name}")
+    land()
+    land()
+    assert spark.table(name).count() == 40
+    assert spark.table(name).where("topic = 'orders' AND `offset` = 17").count() == 2
+    landing.rewind(1)  # out of a file that OPTIMIZE has made of two checkpoints
+    tables.fence(None, landing.region, "bronze")
+    assert rows_in(spark, landing) == expected((1, 0, 5))
+    land()
+    detail = spark.sql(f"DESCRIBE DETAIL {name}").collect()[0]
+    assert (detail["clusteringColumns"], detail["numFiles"]) == (["topic", "offset"], 3)
+    spark.sql(f"OPTIMIZE {name} FULL")
+    spark.sql(f"ALTER TABLE {name} CLUSTER BY NONE")
+    land()
+    assert tables.look(None, landing.region, "bronze").clean
+    assert spark.table(name).count() == 30

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,16 +14,17 @@ from pyspark.sql import DataFrame, SparkSession
 from crkafka_core.config.sections import TableConfig
 from crkafka_core.control import Tx
 from crkafka_core.lake import writing
-from crkafka_core.model.errors import ConfigError, DataLoss, LeaseHeld, LeaseLost, Refused
+from crkafka_core.lake.delta.snapshot import DeltaSnapshot
+from crkafka_core.lake.files import rows_of
+from crkafka_core.lake.formats import open_log
+from crkafka_core.model.errors import ConfigError, DataLoss
 from crkafka_core.model.rows import Lease
 from crkafka_core.plane import permits
 from crkafka_core.plane import tables as plane
 from crkafka_core.region import Region
-from crkafka_core.spark import formats, location, one_pass, shaped_write, tables
-from crkafka_core.spark.delta_table import DeltaTable
+from crkafka_core.spark import frames, location, one_pass, tables
 from tests.rigs.landing import Landing
-from tests.spark.place import IN_S3, Place, lake
-from tests.spark.test_tables import zombie
+from tests.spark.place import Place
 
 pytestmark = pytest.mark.spark
 
@@ -65,7 +67,6 @@ class Crash(BaseException):
 @pytest.fixture
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The module of the user's program."""
-    import importlib
     import sys
 
     (tmp_path / "code" / "shop").mkdir(parents=True)
@@ -193,7 +194,7 @@ def die(patch: pytest.MonkeyPatch, step: str) -> None:
 
         return call
 
-    patch.setattr(DeltaTable, "add", counting(DeltaTable.add))  # asked first, whatever writes then
+    patch.setattr(DeltaSnapshot, "commit", counting(DeltaSnapshot.commit))
     patch.setattr(permits, "finish_commit", counting(permits.finish_commit))
     patch.setattr(writing, "give_up", lambda *_: None)
 
@@ -207,7 +208,8 @@ def test_decoding_is_done_once_for_both_tables(
     keep = one_pass.keep
     monkeypatch.setattr("crkafka_core.spark.decode.keep_once", lambda frame: kept.append(keep(frame)) or kept[-1])
     tables.advance(spark, landing.region, "orders")
-    assert len(kept) == 1 and not kept[0].storageLevel.useMemory
+    assert len(kept) == 2, "one to see the columns, and one that is computed once for both"
+    assert not any(frame.storageLevel.useMemory for frame in kept)
     orders = tables.read_table(spark, landing.region, "orders")
     assert [tuple(r) for r in orders.orderBy("offset").select("partition", "offset", "id", "tombstone").collect()] == [
         (1, o, o, False) for o in range(4)
@@ -218,36 +220,10 @@ def test_decoding_is_done_once_for_both_tables(
     ]
 
 
-def test_who_finds_another_at_it_waits_and_has_nothing_left_to_do(
-    spark: SparkSession, place: Place, shop: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two runs, one for each table."""
-    landing = made(place)
-    landing.land(4)
-    landing.region.plane.do(lambda tx: permits.permit_commit(tx, "failed", holder="other run", token="other"))
-    waited: list[float] = []
-
-    def meanwhile(seconds: float) -> None:
-        waited.append(seconds)
-        leases_end(landing)
-        if len(waited) == 1:
-            tables.advance(spark, landing.region, "failed")
-
-    monkeypatch.setattr(shaped_write, "_pause", meanwhile)
-    assert tables.advance(spark, landing.region, "orders") is None
-    assert waited == [0.5]
-    assert rows_in(spark, landing, "orders") == expected(0, 1)
-    landing.land(4)
-    landing.region.plane.do(lambda tx: permits.permit_commit(tx, "failed", holder="other run", token="other"))
-    monkeypatch.setattr(shaped_write, "PATIENCE", -1.0)
-    with pytest.raises(LeaseHeld, match="other run"):
-        tables.advance(spark, landing.region, "orders")
-
-
 def test_a_shape_that_gives_a_row_twice_writes_nothing(spark: SparkSession, place: Place, shop: Any) -> None:
     landing = made(place, "doubled")
     landing.land(4)
-    with pytest.raises(DataLoss, match="Of 8 rows of checkpoint 1 the shape gives 8 to orders, 2 to failed"):
+    with pytest.raises(DataLoss, match=r"10 rows were made of them \(8 good, 2 dead\); 8 were merged"):
         tables.advance(spark, landing.region, "orders")
     assert rows_in(spark, landing, "orders") == rows_in(spark, landing, "failed") == []
 
@@ -255,14 +231,12 @@ def test_a_shape_that_gives_a_row_twice_writes_nothing(spark: SparkSession, plac
 def test_who_has_not_got_the_shape_cannot_write(spark: SparkSession, place: Place, shop: Any) -> None:
     landing = made(place, "gone")
     landing.land(4)
-    for write in (
-        lambda: tables.advance(spark, landing.region, "orders"),
-        lambda: tables.rewrite(spark, landing.region, "orders", [1]),
+    with pytest.raises(ConfigError, match=r"shape shop\.shapes:gone, which is not here"):
+        tables.advance(spark, landing.region, "orders")
+    with pytest.raises(
+        ConfigError, match=r"shop\.shapes:gone, a function of DataFrames: rows are made by Spark, and none is here"
     ):
-        with pytest.raises(ConfigError, match=r"shape shop\.shapes:gone, which is not here"):
-            write()
-    with pytest.raises(Refused, match="declared with the shape"):
-        tables.advance(spark, landing.region, "orders", shape=lambda rows: rows)
+        tables.advance(None, landing.region, "orders")
 
 
 @pytest.mark.parametrize(("function", "said"), [("one", "takes the output dead"), ("NO_FUNCTION", "is not a function")])
@@ -300,35 +274,10 @@ def test_a_table_that_the_configuration_names_no_more_is_not_written_with_record
     landing = place.landing([declared(place, "delta", "orders", "one")], partitions=1, topics=["orders"])
     landing.land(1)
     without = Region(landing.region.config.model_copy(update={"tables": ()}), landing.region.plane)
-    with pytest.raises(Refused, match=r"Write it there again, or .*, or `crkafka tables undeclare orders`"):
+    with pytest.raises(
+        ConfigError, match=r"the configuration here does not say what that is.*`crkafka tables undeclare` it"
+    ):
         tables.advance(spark, without, "orders")
-
-
-def test_a_table_that_gets_no_row_is_committed_by_its_log_and_still_refuses_a_late_writer(
-    spark: SparkSession, place: Place, shop: Any
-) -> None:
-    """Most checkpoints have no dead letters: that is said in milliseconds, under the same number as a write of Spark's."""
-    landing = made(place)
-    landing.land(4)
-    tables.advance(spark, landing.region, "orders")
-    landing.land(4)
-    late = zombie(spark, landing, name="failed")
-    leases_end(landing)
-    shop.WHERE[0] = "partition >= 0"
-    done = tables.advance(spark, landing.region, "failed")
-    assert done is not None and (done.rows, done.acknowledged) == (0, 2)
-    last = lake(landing, place.path("tables/failed")).history(1)[0]
-    assert last["engineInfo"].startswith("delta-rs") == (not IN_S3), last  # there only Spark itself writes
-    with pytest.raises(LeaseLost):
-        late()
-    shop.WHERE[0] = "partition = 0"
-    tables.rewrite(spark, landing.region, "orders", [2])
-    failed = landing.region.plane.read(lambda reader, _: plane.of(reader, "failed"))
-    assert formats.table_of(spark, landing.region, failed).present() == {1, 2}, "there are rows now"
-    shop.WHERE[0] = "partition >= 0"
-    tables.rewrite(spark, landing.region, "orders", [2])
-    failed = landing.region.plane.read(lambda reader, _: plane.of(reader, "failed"))
-    assert formats.table_of(spark, landing.region, failed).present() == {1}, "rows that are there leave"
 
 
 def test_a_table_that_joins_a_shape_later_gets_its_rows_and_the_others_lose_them(
@@ -374,3 +323,75 @@ def test_a_table_that_had_only_empty_checkpoints_and_was_fenced_takes_its_first_
     landing.land(4)
     tables.advance(spark, landing.region, "orders")
     assert rows_in(spark, landing, "orders") == [(3, p, o) for p in (0, 1) for o in range(3)]
+
+
+PARTED = """
+from pyspark.sql import functions as F
+
+
+def by_day(rows):
+    day = F.expr("timestamp + make_interval(0, 0, 0, int(offset % 2)) AS at")
+    odd = F.expr("if(offset % 2 = 0, null, array('odd')) AS tags")
+    return rows.select("*", day, odd, F.expr("'p' || partition AS part"), F.lit(1).alias("one"))
+"""
+
+
+@pytest.mark.parametrize("format", ["delta", "iceberg"])
+def test_rows_of_every_kind_come_as_they_are_into_files_of_their_partitions(
+    spark: SparkSession, place: Place, program: Callable[[str, str], Any], format: str
+) -> None:
+    """Files are written by tasks of ours, as a host's pool does it: bounds in the log, no file of two partitions, null lists stay null."""
+    program("parted", PARTED)
+    path = place.path("tables/or-ders")
+    table = {"name": "orders", "format": format, "path": path, "shape": "parted:by_day", "partition_by": ["part"]}
+    landing = place.landing([table])
+    landing.rewind(0)  # the fence makes it, with its partitions
+    tables.fence_all(spark, landing.region)
+    for _ in range(2):
+        landing.land(4)
+    tables.advance(spark, landing.region, "orders")
+    shaped = importlib.import_module("parted").by_day(frames.checkpoints(spark, landing.region))
+    columns = shaped.columns
+    there = tables.read_table(spark, landing.region, "orders").select(columns)
+    assert sorted(map(str, there.collect())) == sorted(map(str, shaped.collect()))
+    assert there.where("tags IS NULL").count() == 8
+    row = landing.region.plane.read(lambda reader, _: plane.of(reader, "orders"))
+    snapshot = open_log(landing.region, row).look()
+    assert snapshot is not None
+    files = list(snapshot.files())
+    assert {(file.values["part"], file.lowest["partition"], file.highest["partition"]) for file in files} == {
+        ("p0", 0, 0),
+        ("p1", 1, 1),
+    }
+    assert all(file.numbers is not None and "/".join(file.path.split("/")[:1]) == landing.uid for file in files)
+
+
+def test_a_shape_may_give_more_columns_fewer_and_in_another_order_in_a_catalog_too(
+    spark: SparkSession, place: Place, program: Callable[[str, str], Any]
+) -> None:
+    """The catalog chooses where the table's files are to be, once the table is made."""
+    shop = program(
+        "more", 'MORE = []\n\n\ndef more(rows):\n    return rows.selectExpr("crkafka_checkpoint", "offset", *MORE)\n'
+    )
+    warehouse, uri = place.path("warehouse"), f"sqlite:///{place.folder}/catalog.db"
+    settings = {"type": "jdbc", "uri": f"jdbc:{uri.replace('///', '')}", "warehouse": warehouse}
+    conf = {f"spark.sql.catalog.my-lake.{key}": value for key, value in settings.items()}
+    table = {"name": "orders", "format": "iceberg", "path": "my-lake.bronze.orders", "shape": "more:more"}
+    landing = place.landing([table], host={"spark": "local[2]", "conf": conf})
+    for more in ([], ["CAST(key AS STRING) AS who"], ["'x' AS extra"]):
+        shop.MORE[:] = more
+        landing.land(2)
+        tables.advance(spark, landing.region, "orders")
+    row = landing.region.plane.read(lambda reader, _: plane.of(reader, "orders"))
+    log = open_log(landing.region, row)
+    snapshot = log.look()
+    assert snapshot is not None and snapshot.schema.names == ["crkafka_checkpoint", "offset", "who", "extra"]
+    found = [batch for file in snapshot.files() for batch in rows_of(log.storage, file)]
+    rows = sorted(
+        (row["crkafka_checkpoint"], row["offset"], row.get("extra")) for batch in found for row in batch.to_pylist()
+    )
+    assert rows == [(n + 1, o, "x" if n == 2 else None) for n in range(3) for o in (2 * n, 2 * n, 2 * n + 1, 2 * n + 1)]
+    shop.MORE[:] = ["5 AS extra"]
+    landing.land(2)
+    with pytest.raises(ConfigError, match="column extra is string and would become int32"):
+        tables.advance(spark, landing.region, "orders")

@@ -15,7 +15,7 @@ from crkafka_core.holder import machine
 from crkafka_core.lake import road
 from crkafka_core.loop import THREADS
 from crkafka_core.model.errors import LeaseHeld, Refused
-from crkafka_core.model.rows import Region, Table
+from crkafka_core.model.rows import Region
 from crkafka_core.plane import leases
 from crkafka_core.plane import tables as plane
 from crkafka_core.region import feeder
@@ -117,19 +117,16 @@ def test_a_table_that_fails_is_told_once_and_tried_again_later(
     assert lake.rows() == upto(5)
 
 
-def test_tables_that_spark_writes_are_left_to_it(lake: Lake) -> None:
-    lake.region.plane.do(lambda tx: plane.shape(tx, "bronze"))
+def test_tables_whose_rows_spark_makes_are_left_to_it(lake: Lake) -> None:
+    lake.region.plane.do(
+        lambda tx: plane.declare(
+            tx, "shaped", "delta", str(lake.path.parent / "shaped"), shape="shop.rows:all", here=True
+        )
+    )
     lake.landing.land(5)
     Feeder(lake.region).turn(0.0)
-    assert lake.table() == Table("orders", "bronze", "delta", str(lake.path))
-    assert not lake.path.exists()
-
-
-def test_rows_of_a_shape_do_not_come_among_adopted_ones(lake: Lake) -> None:
-    lake.landing.land(5)
-    road.advance(lake.region, "bronze")
-    with pytest.raises(Refused, match="holds records as they are"):
-        lake.region.plane.do(lambda tx: plane.shape(tx, "bronze"))
+    assert lake.rows() == upto(5)
+    assert lake.region.plane.read(lambda reader, _: plane.of(reader, "shaped")).commits == 0
 
 
 def test_what_a_killed_host_held_does_not_hold_its_successor_up(lake: Lake) -> None:

@@ -16,8 +16,7 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from crkafka_core.config import RegionConfig
 from crkafka_core.lake.handle import Opened
-from crkafka_core.plane import permits, tables
-from crkafka_core.tables.stamp import Stamp
+from crkafka_core.plane import permits
 from crkafka_core.verify import in_tables
 from crkafka_core.verify.verdict import Findings
 from tests.rigs.landing import Landing
@@ -32,10 +31,9 @@ class Made:
             json.dumps({"type": "object", "properties": {"a": {"type": "integer"}}}), encoding="utf-8"
         )
         self.folder = folder
-        self.table = {"name": "t", "format": "delta", "path": str(folder / "t"), **declared}
+        rows = {} if "typed" in declared else {"shape": "shop.rows:some"}
+        self.table = {"name": "t", "format": "delta", "path": str(folder / "t"), **rows, **declared}
         self.landing = Landing(MemoryStore(), folder, partitions=1, members=1, tables=[self.table])
-        if "typed" not in declared:
-            self.landing.region.plane.do(lambda tx: tables.shape(tx, "t"))
 
     def commit(
         self, rows: Mapping[int, pa.Table], *, again: Sequence[int] | None = None, counts: bool = False, bad: int = 0
@@ -63,14 +61,14 @@ class Made:
 
     def write(self, number: int, checkpoint: int, rows: pa.Table) -> int:
         """In place of what the commit wrote of the checkpoint; the table's version."""
-        stamp = Stamp(self.landing.uid, "t", number, "")
+        stamp = json.dumps({"crkafka": {"uid": self.landing.uid, "table": "t", "number": number, "token": 0}})
         with_number = rows.append_column("crkafka_checkpoint", pa.array([checkpoint] * rows.num_rows, pa.int64()))
         write_deltalake(
             self.table["path"],
             with_number,
             mode="overwrite",
             predicate=f"crkafka_checkpoint = {checkpoint}" if DeltaTable.is_deltatable(self.table["path"]) else None,
-            commit_properties=CommitProperties(custom_metadata={"userMetadata": stamp.to_json()}),
+            commit_properties=CommitProperties(custom_metadata={"userMetadata": stamp}),
         )
         return DeltaTable(self.table["path"]).version()
 
