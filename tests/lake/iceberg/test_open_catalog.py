@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from moto import mock_aws
 from pyiceberg.catalog import Catalog, load_catalog
@@ -22,6 +23,7 @@ from crkafka_core.verify import in_tables
 from crkafka_core.verify.verdict import Findings
 from tests.lake.iceberg.orders import SCHEMA, UID, Orders, stamp
 from tests.lake.iceberg.rest import served
+from tests.lake.rig import pool
 from tests.rigs.landing import Landing
 from tests.rigs.memory import MemoryStore
 
@@ -221,12 +223,21 @@ def test_a_catalog_whose_type_has_changed_since_is_refused_by_name() -> None:
         open_catalog.properties("lake", {"spark.sql.catalog.lake.type": "nessie"}, {})
 
 
+def offsets(records: pa.RecordBatch) -> pa.RecordBatch:
+    """A shape."""
+    return records.select(["offset"])
+
+
+@pytest.mark.parametrize("shape", [{}, {"shape": f"arrow:{__name__}:offsets"}], ids=["records", "shape"])
 @pytest.mark.parametrize("kind", ["jdbc", "hadoop"])
-def test_K6_a_table_in_a_catalog_that_the_region_names_is_written_without_spark(kind: str, tmp_path: Path) -> None:
+def test_K6_a_table_in_a_catalog_that_the_region_names_is_written_without_spark(
+    kind: str, shape: dict[str, str], tmp_path: Path
+) -> None:
     warehouse = f"{tmp_path}/lake"
     settings = {"type": kind, "uri": f"jdbc:sqlite:{tmp_path}/catalog.db", "warehouse": warehouse}
     conf = {f"spark.sql.catalog.lake.{key}": value for key, value in settings.items()}
-    table = {"name": "orders", "format": "iceberg", "path": "lake.bronze.orders"}
+    table = {"name": "orders", "format": "iceberg", "path": "lake.bronze.orders", **shape}
+    means = road.Means(pool=pool())
     landing = Landing(MemoryStore(), tmp_path, tables=[table], host={"processes": True, "conf": conf})
 
     def rows() -> list[int]:
@@ -239,10 +250,10 @@ def test_K6_a_table_in_a_catalog_that_the_region_names_is_written_without_spark(
 
     for expected in (range(5), range(10)):
         landing.land(5)
-        road.advance(landing.region, "orders")
+        road.advance(landing.region, "orders", means=means)
         assert rows() == sorted([*expected] * len(landing.tps))
     landing.rewind(1)
-    road.fence(landing.region, "orders")
+    road.fence(landing.region, "orders", means=means)
     assert rows() == sorted([*range(5)] * len(landing.tps))
     assert audit.look(landing.region, "orders").clean
     found = Findings()
