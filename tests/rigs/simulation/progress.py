@@ -146,7 +146,8 @@ class Progress:
         def in_a_row() -> bool:
             nonlocal disturbed, cuts, starts, settled
             now = oracle.row.epoch, world.broker.rebalances, world.launches
-            if now != disturbed:
+            joins = any(p.parts is not None and p.parts.loop.state.leaderless for p in world.processes)
+            if now != disturbed or joins:  # what has a leader since is taken in by a reset (SPEC R4)
                 disturbed, cuts, starts, settled = now, oracle.cuts, 0, False
             elif not settled and oracle.cuts >= cuts + IN_A_ROW:
                 cuts, starts, settled = oracle.cuts, oracle.starts, True
