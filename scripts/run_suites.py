@@ -36,6 +36,8 @@ LANES = 2
 PRINTING = threading.Lock()
 PATIENCE = 10.0
 """A suite that has taken this many times its budget is ended: it hangs, on any machine. A test that hangs has a limit of its own."""
+PROGRESS = 60.0
+"""Seconds between two lines on what runs."""
 RUNNING: dict[str, Path] = {}
 """Suites that run, each with the file that names its test."""
 LAST_LINES = 40
@@ -283,7 +285,7 @@ def main(arguments: list[str]) -> int:
         try:
             waiting = set(running)
             while waiting:
-                done, waiting = wait(waiting, timeout=60)
+                done, waiting = wait(waiting, timeout=PROGRESS)
                 if not done:
                     now = ", ".join(f"{name}{_within(at)}" for name, at in list(RUNNING.items()))
                     later = len(waiting) - len(RUNNING)
