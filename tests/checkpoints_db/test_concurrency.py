@@ -33,7 +33,7 @@ _fork = multiprocessing.get_context("fork")
 
 
 def test_a_crowd_keeps_the_invariants(new_url: str) -> None:
-    _crowd(new_url, kills=12, merges=8)
+    _crowd(new_url, kills=6, merges=4)
 
 
 @pytest.mark.soak
