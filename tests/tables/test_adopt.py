@@ -231,11 +231,16 @@ def test_superseded_rows_that_a_restore_brought_back_are_found_and_removed(lake:
     assert audit.look(lake.region, "bronze").clean
 
 
-@pytest.mark.parametrize("columns", [["partition"], []], ids=["partitioned", "of other columns"])
-def test_a_table_of_another_layout_is_refused_and_says_what_to_do(lake: Lake, columns: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("rows", "parts"),
+    [(SCHEMA.empty_table(), ["partition"]), (pa.table({"id": [1]}), None)],
+    ids=["partitioned", "of other columns"],
+)
+def test_a_table_of_another_layout_is_refused_and_says_what_to_do(
+    lake: Lake, rows: pa.Table, parts: list[str] | None
+) -> None:
     lake.landing.land(5)
-    schema = SCHEMA if columns else pa.schema([("id", pa.int64())])
-    write_deltalake(str(lake.path), schema.empty_table(), partition_by=columns or None)
+    write_deltalake(str(lake.path), rows, partition_by=parts)
     with pytest.raises(Refused, match=r"lacks key, .*, crkafka_checkpoint of the columns|is partitioned by"):
         road.advance(lake.region, "bronze")
 
