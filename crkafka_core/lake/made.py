@@ -162,8 +162,13 @@ def by_shape(
     except DataLoss:  # each try would leave its files behind
         made.discard(outputs)
         raise
-    counts = {name: {i: of[i] for i in plan.checkpoints} for name, of in made.rows.items()}
-    none = dict.fromkeys(plan.checkpoints, 0)
+    return _by_table(permits, outputs, made, maker.alarm)
+
+
+def _by_table(permits: Sequence[Permit], outputs: Mapping[str, Output], made: Made, alarm: str) -> dict[str, Files]:
+    checkpoints = permits[0].plan.checkpoints
+    counts = {name: {i: of[i] for i in checkpoints} for name, of in made.rows.items()}
+    none = dict.fromkeys(checkpoints, 0)
     files: dict[str, Files] = {}
     for permit in permits:
         name = permit.table.output or GOOD
@@ -173,7 +178,7 @@ def by_shape(
             of and of.columns,
             counts.get(name, none) if of else none,
             counts.get(DEAD, {}) if name == GOOD else {},
-            maker.alarm if name == GOOD else "",
+            alarm if name == GOOD else "",
         )
     return files
 

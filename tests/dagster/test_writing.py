@@ -21,7 +21,7 @@ from dagster_project.sensors.tables import RANGE_END, RANGE_START
 from tests.dagster.conftest import LandedSeat
 
 pytestmark = pytest.mark.dagster
-TYPED: list[Any] = [[{"name": "typed", "format": "delta", "path": "lake.shop.typed"}]]
+TYPED: list[Any] = [[{"name": "typed", "path": "tables/typed", "shape": "shop.rows:typed"}]]
 RAW: list[Any] = [[{"name": "bronze", "format": "delta", "path": "tables/bronze"}]]
 
 
