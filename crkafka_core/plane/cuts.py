@@ -124,7 +124,7 @@ def _open(tx: Tx, region: Region, *, token: str, cause: str, if_new: bool) -> Ch
 def hand_over(tx: Tx, why: Handover) -> None:
     """A rebalance or a loss while records flow: merge what is submitted, then reset to the new head (SPEC X10).
 
-    An ordinary cut that is open merges first. Where nobody who fills the number is left, there is nothing to merge.
+    An ordinary cut that is open merges first. Without a live filler there is nothing to merge.
     """
     handover.begin(tx, why)
     if not tx.region().open_cut:
@@ -134,7 +134,7 @@ def hand_over(tx: Tx, why: Handover) -> None:
 
 
 def _open_handover(tx: Tx) -> None:
-    """The cut of the number that is being filled; nobody goes on behind it."""
+    """The cut of the number that is being filled; no member goes on behind it."""
     region = tx.region()
     why = handover.current(region)
     assert why is not None
@@ -395,7 +395,7 @@ def hand_in(tx: Tx, part: Part) -> Contributed | Refused:
 
 @dataclass(frozen=True)
 class _Gathered:
-    """What is there of an open cut when it merges, and who is left out."""
+    """The parts of an open cut that is to merge, and the members that are left out."""
 
     row: Checkpoint
     why: Handover | None
@@ -410,8 +410,8 @@ class _Gathered:
 def merge(tx: Tx, checkpoint: int) -> Checkpoint | Refused:
     """Merge the contributions if exactly the expected members are in; the region goes on from there (SPEC C3).
 
-    A merge that is incomplete is refused and stays open; one that is wrong aborts the cut and keeps the evidence. In a handover nobody
-    is waited for who is lost or late (SPEC X10).
+    A merge that is incomplete is refused and stays open; one that is wrong aborts the cut and keeps the evidence. A handover waits
+    for no member that is lost or late (SPEC X10).
     """
     region, row = tx.region(), tx.get(Checkpoint, checkpoint)
     if row is not None and (
@@ -441,7 +441,7 @@ def merge(tx: Tx, checkpoint: int) -> Checkpoint | Refused:
 
 
 def _gather(tx: Tx, region: Region, row: Checkpoint) -> _Gathered:
-    """Refused while somebody is waited for."""
+    """Read the parts of the cut; refused while a contribution is awaited."""
     why, (fillers, contributions) = handover.current(region), parts(tx, row.id)
     missing, strange = rules.wrong_sets(fillers, contributions)
     waits = waits_for(tx, row.id) if missing and not strange else []
@@ -549,7 +549,7 @@ def _go_on(tx: Tx, region: Region, cut: _Gathered, *, head: int, why: str) -> No
 
     The same members go on with the next number, from the offsets of this cut (SPEC C8); none is handed out where they stop. After a
     mark they have the number already, and a stop needs another cut (SPEC D5). In a handover the next number has its cut at once, of
-    those who are in this one; where nobody goes on, the region is reset to the new head (SPEC X10).
+    the members that are in this one; where no member goes on, the region is reset to the new head (SPEC X10).
     """
     now, row = tx.now(), cut.row
     tx.set_region(phase=Phase.RUNNING, phase_since=now, open_cut=0, head=head)

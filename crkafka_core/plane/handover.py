@@ -64,12 +64,12 @@ def _note(tx: Tx, handover: Handover) -> None:
 
 
 def deadline(reader: Reader) -> float:
-    """Time by which its cut merges without whoever is silent."""
+    """Time at which its cut merges without the members that are silent."""
     return reader.now() + limits.of(reader.region()).handover_timeout
 
 
 def live(reader: Reader, fillers: Iterable[Filler]) -> set[str]:
-    """Names of those that can still contribute: neither lost, nor gone, nor followed by another process."""
+    """Names of the members that can still contribute: neither lost, nor gone, nor superseded."""
     return {f.member for f in fillers if roster.if_live(reader, f.member, f.incarnation) is not None}
 
 

@@ -22,7 +22,7 @@ def hand_out(tx: Tx, fillers: Mapping[tuple[str, str], Mapping[TP, int]]) -> Non
 def begin(tx: Tx, offsets: Mapping[str, Mapping[TP, int]]) -> None:
     """From where each member fills the number that was handed out with a mark: the merge of the mark says it (SPEC D5).
 
-    Who is not in the merge fills it no more: its rows would follow ones that count nowhere (SPEC X10).
+    A member that is not in the merge fills it no more: its rows would follow ones that count nowhere (SPEC X10).
     """
     for f in tx.select(Filler, ("checkpoint", "=", tx.region().filling)):
         if f.member in offsets:

@@ -381,7 +381,7 @@ class _Member:
         self.do(sg.Withdraw(why))
 
     def moved(self, held: frozenset[TP] | None, **changes: Any) -> None:
-        """It holds something else: what is queued is void. What is submitted counts, and is committed by who holds it then (SPEC X10)."""
+        """It holds something else: what is queued is void. What is submitted counts, and its next holder commits it (SPEC X10)."""
         if self.s.step is not Step.NONE:
             self.set(committed=True)
         self.set(held=held, leaderless=frozenset(), serial=self.s.serial + 1, **_NOWHERE, **changes)
