@@ -50,6 +50,7 @@ def test_57_member_that_dies_again_and_again_stops_the_region_with_its_name(scen
         was = s.incarnation(1)
         s.kill(1)
         s.await_new(1, was)
+        s.until(lambda: s.phase is not Phase.CUTTING, "the handover is over")
         if s.phase is Phase.STOPPED:
             break
         s.settle()
