@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -37,6 +38,8 @@ from crkafka_core.plane.permits import Permit
 _log = logging.getLogger(__name__)
 AT_ONCE = 64
 """Tables of one pass at most: its transactions hold the region's row for a moment."""
+COMMITS = 2
+"""Commits that a pass makes at once; each asks SQL, which has few connections."""
 MOST_BYTES = 64 << 20
 """Of segments; a backlog is brought in table by table."""
 
@@ -130,22 +133,32 @@ def _write(region: Handle, given: Sequence[Permit], means: Means, hold: Hold, to
     due = {p.table.name: {i: merged[i][topic_of(p.table.shape)] for i in plan.filled} for p in given}
     filled = [permit for permit in given if any(due[permit.table.name].values())]
     logs = {permit.table.name: means.logs(region, permit.table) for permit in filled}
-    new = _files(region, filled, means, logs, hold) if filled else Made()
-    _check_whole(due, new)
+    new = _files(region, filled, means, logs, hold, due) if filled else Made()
     region.plane.do(lambda tx: permits.note_counts(tx, [(p, due[p.table.name]) for p in given]))
-    versions: dict[str, str] = {}
-    for permit in given:
+    versions = {permit.table.name: "" for permit in given if permit.table.name not in logs}
+
+    def commit(permit: Permit) -> None:
         name = permit.table.name
         try:
-            versions[name] = _commit(region, permit, logs[name], hold, new, due[name]) if permit in filled else ""
+            versions[name] = _commit(region, permit, logs[name], hold, new, due[name])
         except Exception as error:
             _log.info("table %s leaves the pass: %s", name, error)
             together.left[name] = error
+
+    with ThreadPoolExecutor(COMMITS, "commits") as threads:  # they wait for the disk, or the object store
+        list(threads.map(commit, filled))
     hold.check()
     region.plane.do(lambda tx: _finish(tx, given, versions, due, together))
 
 
-def _files(region: Handle, filled: Sequence[Permit], means: Means, logs: Mapping[str, TableLog], hold: Hold) -> Made:
+def _files(
+    region: Handle,
+    filled: Sequence[Permit],
+    means: Means,
+    logs: Mapping[str, TableLog],
+    hold: Hold,
+    due: Mapping[str, Mapping[int, int]],
+) -> Made:
     tables = {topic_of(permit.table.shape): permit.table.name for permit in filled}
     plan = filled[0].plan.selecting(Selection.of(topics=tables))
     outputs = {
@@ -155,7 +168,13 @@ def _files(region: Handle, filled: Sequence[Permit], means: Means, logs: Mapping
     with pool_of(means) as pool:
         sources = pool.shares(region.storage(), plan.segments, plan.selection) if plan.segments else []
         sources += [again.Again(means.fetch_of(region), plan)] if plan.ranges else []
-        return pool.files(sources, ByTopic(tables), outputs, lambda _: hold.check())
+        new = pool.files(sources, ByTopic(tables), outputs, lambda _: hold.check())
+    try:
+        _check_whole(due, new)
+    except DataLoss:  # each try would leave its files behind
+        new.discard(outputs)
+        raise
+    return new
 
 
 def _check_whole(due: Mapping[str, Mapping[int, int]], new: Made) -> None:

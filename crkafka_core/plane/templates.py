@@ -54,14 +54,16 @@ def _look(
     shapes = {table.shape for table in reader.select(Table)}
     for topic in sorted(topics.difference(known)):
         for of in config.of_topic(topic):
-            first = of.own[0]
-            if shapes.isdisjoint((first.shape, of.unplaced.shape)) and (again or not _was_declared(reader, first)):
+            either = (of.own[0], of.unplaced)
+            gone = not again and any(_was_let_go(reader, table) for table in either)
+            if shapes.isdisjoint(table.shape for table in either) and not gone:
                 new.append(_New(topic, of, _before_first(reader, row, topic)))
     return topics, new
 
 
-def _was_declared(reader: Reader, table: TableConfig) -> bool:
-    return reader.count(TableCommit, ("table", "=", table.name)) > 0
+def _was_let_go(reader: Reader, table: TableConfig) -> bool:
+    """Whether it was undeclared: it has had commits."""
+    return reader.get(Table, table.name) is None and reader.count(TableCommit, ("table", "=", table.name)) > 0
 
 
 def _before_first(reader: Reader, row: Region, topic: str) -> int:

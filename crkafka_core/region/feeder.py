@@ -80,9 +80,9 @@ class ByRoad:
     def over(self) -> str:
         return ""
 
-    def prepare(self, head: int) -> None:
-        """Declare the tables of new topics, and pass over what has nothing of a table's topic."""
-        if not self.grows or head == self._head:
+    def prepare(self) -> None:
+        """Declare the tables of new topics, and pass over what has nothing of a table's topic; once for each head."""
+        if (head := self._region.plane.read(lambda _, row: row.head)) == self._head:
             return
         try:
             control, config = self._region.plane, self._region.config

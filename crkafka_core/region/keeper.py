@@ -61,8 +61,8 @@ class Way(Protocol):
     grows: bool
     """Whether tables come to it that are not declared yet."""
 
-    def prepare(self, head: int) -> None:
-        """Called before it looks which tables are due."""
+    def prepare(self) -> None:
+        """Called before it looks which tables are due, if it grows."""
 
     def open(self) -> None:
         """Called once there is something to write; may take long."""
@@ -205,16 +205,22 @@ class Keeper(Loop):
         """Begin what is due; whether a commit was made to any table within a moment."""
         assert self._lease is not None
         self._lease.check()
-        self._way.prepare(self._region.plane.read(lambda _, row: row.head))
+        if self._way.grows:
+            self._way.prepare()
         owed, behind = self._region.plane.read(lambda reader, row: due(self._way.families(reader, row), reader, row))
         works: Due = [(name, self._way.fence) for name in owed]
         works += [(name, self._way.advance) for name in behind if name not in self._left]
         able = [(name, work) for name, work in works if self._may_begin(name)]
-        begun = [self._begin(name, work) for name, work in able[: self._room()]]
+        if len(able) > _AT_ONCE:  # who waited longest comes first
+            able = sorted(able, key=lambda each: self._began(each[0]))[: self._room()]
+        begun = [self._begin(name, work) for name, work in able]
         limit = self._runtime.now() + _TOGETHER
         for commit in begun:
             self._runtime.ended(commit, max(0.0, limit - self._runtime.now()))
         return any(commit.moved for commit in begun)
+
+    def _began(self, name: str) -> float:
+        return self._writing[name].began if name in self._writing else 0.0
 
     def _room(self) -> int:
         """How many commits more may be under way; one that takes long is not counted, and holds up no other."""
@@ -286,10 +292,9 @@ def due(families: list[list[Table]], reader: Reader, row: Region) -> tuple[list[
     """Tables that owe a fence, and the first of each family that can take what is merged."""
     unfenced = {table.name for table in epochs.unfenced(reader)}
     owed = [t.name for family in families for t in family if t.name in unfenced]
-    late = [
-        family
+    behind = [
+        family[0].name
         for family in families
         if any(t.acknowledged < row.head for t in family) and not any(t.name in owed for t in family)
     ]
-    late.sort(key=lambda family: min(t.acknowledged for t in family))
-    return owed, [family[0].name for family in late]
+    return owed, behind

@@ -65,7 +65,7 @@ class BySpark:
         """Whether there is a session."""
         return self._spark is not None
 
-    def prepare(self, head: int) -> None: ...
+    def prepare(self) -> None: ...
 
     def families(self, reader: Reader, row: Region) -> list[list[Table]]:
         return plane.fed_by_spark(reader, row, self._left)

@@ -11,15 +11,13 @@ from zlib import crc32
 
 import dagster as dg
 
-from crkafka_core.config.typed import topic_of
 from crkafka_core.model.phase import UNSETTLED, Phase
 from crkafka_core.model.plural import plural
-from crkafka_core.model.rows import Table
 from crkafka_core.plane import limits
 from crkafka_core.plane.lateness import TableLag
 from crkafka_core.plane.status import Status, status_of
 from dagster_project import metadata
-from dagster_project.names import RESERVED, Names
+from dagster_project.names import Names
 from dagster_project.sensors.cursor import Cursor
 from dagster_project.sensors.shared import SensorSetup, read_or_skip
 
@@ -105,17 +103,13 @@ def view_of(status: Status, *, names: Names, declared: Sequence[str] = (), fresh
         total = metadata.total([m.metrics for m in status.live], name)
         if total is not None:
             values[name] = total
-    lags = {lag.table.name: lag for lag in status.lags if lag.table.name in declared or _of_template(lag.table)}
+    lags = {lag.table.name: lag for lag in status.lags if lag.table.name in declared}
     tables = {name: _table(lag) for name, lag in lags.items()}
     keep_up = [Outcome(names.table(name), KEEPS_UP, _behind(name, lags.get(name), fresh)) for name in declared]
     changing = [values[k] for k in ("phase", "epoch", "head", "members", "members_wanted")]
     fingerprint = json.dumps([*changing, [[n, t["acknowledged"]] for n, t in tables.items()]])
     topics = {topic: {"topic": topic, "partitions": n, "lag": lag} for topic, (n, lag) in status.topics.items()}
     return RegionView(status.now, fingerprint, values, tables, (*_of_group(status, names), *keep_up), topics)
-
-
-def _of_template(table: Table) -> bool:
-    return bool(topic_of(table.shape)) and table.name not in RESERVED
 
 
 def _of_group(status: Status, names: Names) -> list[Outcome]:

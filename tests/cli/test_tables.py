@@ -288,3 +288,31 @@ def test_a_replay_into_a_table_that_adopts_needs_no_spark_and_leaves_what_has_no
     assert crkafka(tmp_path, "tables", "advance", "bronze") == 0
     found = DeltaTable(str(tmp_path / "bronze")).to_pyarrow_table(columns=["partition", "offset"])
     assert found.num_rows == len(set(zip(*(c.to_pylist() for c in found.columns), strict=True))) == 40
+
+
+def test_K6_the_table_of_a_topic_is_a_table_like_any_other_in_every_verb(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = f"sqlite:///{tmp_path}/crkafka.db"
+    initialise(url)
+    table = {"each": "topic", "name": "{topic}", "path": str(tmp_path / "lake" / "{topic}")}
+    keys = {"control_plane": url, "tables": [table], "host": "processes"}
+    landing = Landing(open_store(url), tmp_path, topics=("shop.a", "shop.b"), pattern="^shop.*", partitions=1, **keys)
+    (tmp_path / "region.yaml").write_text(yaml.safe_dump(json.loads(landing.config.to_json())))
+    landing.land(5)
+    assert crkafka(tmp_path, "tables", "advance") == 0
+    assert "shop_a: 5 rows of 1 checkpoint; at 1" in capsys.readouterr().out
+    assert crkafka(tmp_path, "tables", "replay", "shop_b", "--after", "0", "--upto", "1") == 0
+    for verb in ("mend", "maintain"):
+        assert crkafka(tmp_path, "tables", verb) == 0
+    capsys.readouterr()
+    assert crkafka(tmp_path, "tables", "--json") == 0
+    shown = {lag["table"]["name"]: lag["table"]["acknowledged"] for lag in json.loads(capsys.readouterr().out)}
+    assert shown == {"shop_a": 1, "shop_b": 1}
+    assert crkafka(tmp_path, "tables", "undeclare", "shop_b", "--yes") == 0
+    assert "write `except: [shop.b]` beside its template" in capsys.readouterr().err
+    landing.land(5)
+    assert crkafka(tmp_path, "tables", "advance") == 0
+    assert "shop_b" not in capsys.readouterr().out
+    assert crkafka(tmp_path, "init") == 0 and crkafka(tmp_path, "tables", "advance") == 0
+    assert "shop_b: 5 rows of 1 checkpoint; at 2" in capsys.readouterr().out, "what it held is acknowledged again"

@@ -219,6 +219,23 @@ def _initials(landing: Landing) -> list[Initial]:
     return landing.region.plane.read(lambda reader, _: reader.select(Initial))
 
 
+def test_K6_a_topic_with_the_name_of_a_table_that_has_rows_has_dead_letters_until_they_are_undeclared(
+    tmp_path: Path,
+) -> None:
+    landing = made(tmp_path, {"name": "orders", "path": str(tmp_path / "orders")})
+    landing.land(1)
+    feed(landing)
+    landing.new_topic("orders")
+    landing.land(1)
+    feed(landing)
+    (unplaced,) = (name for name in declared(landing) if name.startswith(UNPLACED))
+    assert there(landing, unplaced) == {("orders", 2): 1}
+    landing.region.plane.do(lambda tx: plane.undeclare(tx, unplaced))
+    landing.land(1)
+    feed(landing)
+    assert set(declared(landing)) == {"orders", "shop_a", "shop_b"}
+
+
 @pytest.mark.parametrize("dies", ["declared", "written"])
 def test_K6_who_dies_between_declaring_and_writing_leaves_it_to_the_next(
     tmp_path: Path, dies: str, monkeypatch: pytest.MonkeyPatch
