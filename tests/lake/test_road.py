@@ -617,7 +617,7 @@ def test_K6_old_versions_are_forgotten_but_those_of_checkpoints_that_a_reset_can
     rig.land(1, quiet=[0, 1])
     rig.advance()
     rig.landing.retire(1)
-    for _ in range(300):
+    for _ in range(130):
         rig.rewrite(3)
     assert rig._log().look(versions[1]) is None, "no reset reaches it"
     for number in (2, 3):
