@@ -33,7 +33,7 @@ from crkafka_core.model.rows import Group, Initial, Region, Table
 from crkafka_core.plane import alarms, life, restored, roster, starts
 from crkafka_core.plane import tables as plane_tables
 from crkafka_core.region.availability import check_topics
-from crkafka_core.region.redeclared import refuse_other_keys
+from crkafka_core.region.redeclared import refuse_other_keys, refuse_other_templates
 
 _PATIENCE = 4.0
 
@@ -302,6 +302,7 @@ def tables(config: RegionConfig, stored: Stored) -> str:
             plane_tables.refuse_taken(known.values(), declared.name, declared.shape, declared.output or "")
     if stored.row is not None:
         refuse_other_keys(stored.row.config_json, config, stored.tables)
+        refuse_other_templates(config, stored.tables)
     for row in known.values():
         here = is_local(row.path) and not in_catalog(row.path)
         if row.version and here and not Path(row.path.removeprefix("file://"), _LOG.get(row.format, "")).is_dir():

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from crkafka_core.config import RegionConfig
+from crkafka_core.config.sections import TableConfig
+from crkafka_core.config.typed import topic_of
 from crkafka_core.model.errors import Refused
 from crkafka_core.model.rows import Table
 
@@ -26,6 +28,23 @@ def refuse_other_keys(was: str, config: RegionConfig, known: Iterable[Table]) ->
                 hint="Nothing was changed. Write `mode` and `keys` as they were, and declare the new rows as a table of another name; or "
                 f"`crkafka tables undeclare {table.name}`, and declare it at a new path.",
             )
+
+
+def refuse_other_templates(config: RegionConfig, known: Iterable[Table]) -> None:
+    """Refuse a template by which the table of a topic would be another than it is."""
+    for row in known:
+        for table in _of_template(config, topic_of(row.shape)):
+            if table.name == row.name and (table.shape, table.format, table.path) != (row.shape, row.format, row.path):
+                raise Refused(
+                    f"Table {row.name} of region {config.region} is {row.format} at {row.path}, with shape {row.shape}; its template would "
+                    f"make it {table.format} at {table.path}, with shape {table.shape}.",
+                    hint="Nothing was changed. Write the template as it was; or give a new one another name and path, which fills its "
+                    "tables from what is kept.",
+                )
+
+
+def _of_template(config: RegionConfig, topic: str) -> Iterator[TableConfig]:
+    return (table for of in config.of_topic(topic) for table in of.own) if topic else iter(())
 
 
 def _in_words(keys: tuple[str, ...]) -> str:

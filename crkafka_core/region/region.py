@@ -44,7 +44,7 @@ from crkafka_core.region import retire as retiring
 from crkafka_core.region import waiting
 from crkafka_core.region.availability import check_available, check_gone, check_inside, check_kept, kafka_away
 from crkafka_core.region.lease import DriverLease
-from crkafka_core.region.redeclared import refuse_other_keys
+from crkafka_core.region.redeclared import refuse_other_keys, refuse_other_templates
 from crkafka_core.segments import owner
 from crkafka_core.segments.storage import Storage
 
@@ -123,6 +123,7 @@ class Region:
         except NoSuchRegion:
             return
         refuse_other_keys(was, self.config, known)
+        refuse_other_templates(self.config, known)
         self.refuse_storage_without_segments(was)
 
     def refuse_storage_without_segments(self, config_json: str) -> None:

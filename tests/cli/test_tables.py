@@ -316,3 +316,7 @@ def test_K6_the_table_of_a_topic_is_a_table_like_any_other_in_every_verb(
     assert "shop_b" not in capsys.readouterr().out
     assert crkafka(tmp_path, "init") == 0 and crkafka(tmp_path, "tables", "advance") == 0
     assert "shop_b: 5 rows of 1 checkpoint; at 2" in capsys.readouterr().out, "what it held is acknowledged again"
+    text = (tmp_path / "region.yaml").read_text()
+    (tmp_path / "region.yaml").write_text(text.replace("format: delta", "format: iceberg"))
+    assert crkafka(tmp_path, "init") == 1
+    assert "its template would make it iceberg" in capsys.readouterr().err
