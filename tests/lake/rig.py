@@ -301,6 +301,11 @@ class IcebergInCatalog(Iceberg):
 
     log: type = CatalogByPath
 
+    def make_empty(self, columns: pa.Schema) -> None:
+        catalog = self._log()._catalog
+        catalog.create_namespace("bronze")
+        catalog.create_table("bronze.orders", columns)
+
     def rows(self) -> list[Row]:
         try:
             table = self._log().load()
