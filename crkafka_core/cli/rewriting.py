@@ -52,11 +52,11 @@ def _family(region: Region, table: str) -> list[str]:
     """The tables written together with this one. Refuses unknown tables and tables by key, before Spark starts."""
     family = region.plane.read(lambda reader, row: tables.siblings(reader, tables.of(reader, table)))
     names = [each.name for each in family]
-    if any(named.keys for named in map(region.config.table, names) if named is not None):
-        from crkafka_core.spark.keys import refuse_rewrite
+    for one in family:
+        if (named := region.config.table(one.name)) is not None and named.keys:
+            from crkafka_core.lake.keyed import refuse_rewrite
 
-        for name in names:
-            refuse_rewrite(region, name)
+            refuse_rewrite(region, one)
     return names
 
 

@@ -233,9 +233,9 @@ class RegionConfig(LimitKeys):
         return self.on_road(table) and not on_frames(table.shape or "")
 
     def on_road(self, table: TableConfig) -> bool:
-        """Whether a declared table, with all of its shape, takes files by a commit of its own log; `mode: upsert` is Spark's."""
+        """Whether a declared table, with all of its shape, takes files by a commit of its own log."""
         family = [each for each in (*self.tables, table) if each.shape == table.shape] if table.shape else [table]
-        return all(each.mode == "append" and self._has_log(each) for each in family)
+        return all(map(self._has_log, family))
 
     def _has_log(self, table: TableConfig) -> bool:
         in_catalog = table.format == "iceberg" and catalogs.without_spark(table.path, self.host.conf)

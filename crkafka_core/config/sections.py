@@ -26,7 +26,7 @@ from crkafka_core.config.partition_by import PartitionField, parsed
 from crkafka_core.config.problem import nearest
 from crkafka_core.config.quantity import Seconds, seconds
 from crkafka_core.config.topics import NO_TOPIC, check_pattern, is_topic
-from crkafka_core.config.typed import RECORDS, SHAPE, Typing, arrow_of
+from crkafka_core.config.typed import RECORDS, SHAPE, Typing
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.plural import plural
 
@@ -332,8 +332,6 @@ class TableConfig(Typing):
             raise ValueError(f"table {self.name} is one table, and names {{topic}} or except; write each: topic")
         elif any(topic.startswith("^") for topic in self.topics or ()):
             raise ValueError(f"table {self.name} takes topics by name; a pattern goes with each: topic")
-        if arrow_of(self.shape or "") and self.mode != "append":
-            raise ValueError(f"table {self.name} has a shape of Arrow: it is of mode append")
         if self.output is not None and self.shape is None:
             raise ValueError(
                 f"table {self.name} names an output and no shape that gives it; write shape: package.module:function"

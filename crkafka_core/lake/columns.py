@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import pyarrow as pa
 
 from crkafka_core.config.json_columns import PREFIX
 from crkafka_core.config.region_config import RegionConfig
 from crkafka_core.config.sections import GOOD
 from crkafka_core.config.typed import arrow_of, name_of, on_frames
-from crkafka_core.lake.port import CHECKPOINT, Part
+from crkafka_core.lake.port import CHECKPOINT, KEYS, Part
 from crkafka_core.model.rows import Table
 from crkafka_core.segments.batch import SEGMENT
 
@@ -30,11 +32,34 @@ def place_of(table: Table) -> Place | None:
     return PLACE
 
 
+def place_in(columns: Collection[str]) -> list[str]:
+    """Which of a table's columns tell a record's place: the topic, if there is such a column, partition and offset."""
+    found = ([each for each in (PREFIX + name, name) if each in columns] for name in PLACE)
+    return [names[0] for names in found if names]
+
+
 def parts_of(config: RegionConfig, table: Table) -> tuple[Part, ...]:
     """By which a table is partitioned, as configured."""
     declared = config.table(table.name, table.shape)
     fields = declared.partition_fields if declared is not None else ()
     return tuple(Part(field.column, field.transform, field.width) for field in fields)
+
+
+DELETED = "crkafka_deleted"
+"""Of a shape with keys: true where a record deletes its key. It does not become a column."""
+TOMBSTONE = PREFIX + "tombstone"
+"""Of a typed table: true where a record has no value, so that it deletes its key."""
+
+
+def keys_of(config: RegionConfig, table: Table) -> tuple[str, ...]:
+    """The columns by which a table has one row for each key; none: it has a row for each record."""
+    declared = config.table(table.name, table.shape)
+    return () if declared is None else declared.keys or ()
+
+
+def properties_of(config: RegionConfig, table: Table) -> dict[str, str]:
+    """With which a table is made."""
+    return {KEYS: ",".join(keys)} if (keys := keys_of(config, table)) else {}
 
 
 def conformed(rows: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:

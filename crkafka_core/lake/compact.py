@@ -1,7 +1,8 @@
 """Makes few large files of many small ones in a table, without Spark; no row changes (SPEC K6).
 
-Only of checkpoints that are retired: no reset reaches them, so that what a rewind takes out is in small files of its own. Nobody is kept
-waiting: the new file is written first, then one commit replaces the old ones by it, if each of them is still there as it was.
+Only of checkpoints that are retired: no reset reaches them, so that what a rewind takes out is in small files of its own. In a table
+with one row for each key any files are joined, and marked rows are left out. No writer waits: the new file is written first, then one
+commit replaces the old ones by it, if each of them is still there as it was.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from crkafka_core.config.json_columns import PREFIX
 from crkafka_core.control import Reader
 from crkafka_core.holder import holder
 from crkafka_core.lake import files, formats, standing, writing
-from crkafka_core.lake.columns import conformed
+from crkafka_core.lake.columns import conformed, keys_of
 from crkafka_core.lake.formats import Logs
 from crkafka_core.lake.handle import Handle
 from crkafka_core.lake.hold import Hold, keeping
@@ -103,18 +104,23 @@ def _joined(
     table = region.plane.read(lambda reader, row: tables.of(reader, name))
     standing.check_place(table, snapshot)
     uid, settled = region.plane.read(lambda reader, row: _settled(reader, row, name))
-    if snapshot is None or not settled:
+    by_key = bool(keys_of(region.config, table))
+    if snapshot is None or table.owes_fence or not (settled or by_key):
         return 0, 0
-    staying = standing.staying_at(region, settled, unnumbered=False)
-    small = [
-        file
-        for file in snapshot.files((1, settled))
-        if file.marks is None and file.bytes < target * 3 // 4 and staying.of_file(file) and file.path not in left
-    ]
-    sizes = Counter(map(_size, small))
+    if by_key:  # a rewind goes back to the files of a version, and takes no rows out of those that there are
+        chosen = [f for f in snapshot.files() if f.live > 0 and (_half_marked(f) or f.bytes < target * 3 // 4)]
+    else:
+        staying = standing.staying_at(region, settled, unnumbered=False)
+        chosen = [
+            file
+            for file in snapshot.files((1, settled))
+            if file.marks is None and file.bytes < target * 3 // 4 and staying.of_file(file)
+        ]
+    chosen = [file for file in chosen if file.path not in left]
+    sizes = Counter(map(_size, chosen))
     merged = into = 0
     in_reach = partial(standing.in_reach, region, table)
-    for group in groups((file for file in small if sizes[_size(file)] >= least), target):
+    for group in groups((file for file in chosen if sizes[_size(file)] >= least or _half_marked(file)), target):
         if not go_on():
             break
         stamp = Stamp(uid, name, 0, mark_of(region.runtime.unique()), 0)
@@ -123,28 +129,36 @@ def _joined(
     return merged, into
 
 
+def _half_marked(file: DataFile) -> bool:
+    """Whether a reader goes through as many rows that do not count as through others."""
+    return 2 * file.live <= file.rows
+
+
+def _worth_it(group: Sequence[DataFile]) -> bool:
+    return len(group) > 1 or any(map(_half_marked, group))
+
+
 def _size(file: DataFile) -> int:
     return bisect(_SIZES, file.bytes)
 
 
 def _settled(reader: Reader, region: Region, name: str) -> tuple[str, int]:
     """The region's uid, and up to which checkpoint no reset takes rows out of the table any more."""
-    table = tables.of(reader, name)
     live = checkpoints.ids_with(reader, CheckpointStatus.MERGED)
-    return region.uid, 0 if table.owes_fence or not live else min(live[0] - 1, table.acknowledged)
+    return region.uid, min(live[0] - 1, tables.of(reader, name).acknowledged) if live else 0
 
 
 def groups(small: Iterable[DataFile], target: int) -> list[list[DataFile]]:
     """In the order of their checkpoints, as many together as make one of about the target's size; each of one partition."""
     made: list[list[DataFile]] = []
     filled = target
-    for file in sorted(small, key=lambda file: (str(file.values), file.numbers, file.path)):
+    for file in sorted(small, key=lambda file: (str(file.values), file.numbers or (0, 0), file.path)):
         if filled + file.bytes > target or file.values != made[-1][-1].values:
             made.append([])
             filled = 0
         made[-1].append(file)
         filled += file.bytes
-    return [group for group in made if len(group) > 1]
+    return [group for group in made if _worth_it(group)]
 
 
 def _replaced(
@@ -156,15 +170,16 @@ def _replaced(
     left: set[str],
 ) -> int:
     """Of how many of these one file has taken the place."""
-    lowest, highest = (pick(file.numbers[end] for file in group if file.numbers) for pick, end in ((min, 0), (max, 1)))
+    numbers = [number for file in group for number in file.numbers or ()]
+    lowest, highest = min(numbers, default=0), max(numbers, default=0)
     path = f"{stamp.uid}/packed/{lowest:012d}-{highest:012d}-{stamp.token:016x}.parquet"
     made = files.written(log.storage, path, _rows(log, schema, group, left))
     group = [file for file in group if file.path not in left]
-    if len(group) < 2:
+    if not _worth_it(group):
         log.storage.delete(path)
         return 0
     new = replace(made[0], values=group[0].values)
-    if all(file.rows >= 0 for file in group) and new.rows != sum(file.rows for file in group):
+    if all(file.rows >= 0 for file in group) and new.rows != sum(file.live for file in group):
         log.storage.delete(path)
         raise Refused(
             f"Files of table {stamp.table} have {plural(new.rows, 'row')} where its log has another number of them.",

@@ -7,10 +7,12 @@ from dataclasses import replace
 from datetime import date, datetime
 from itertools import chain
 
+import numpy as np
 import pyarrow as pa
 
 from crkafka_core.lake.port import CHECKPOINT, DataFile, NewFile
 from crkafka_core.lake.staying import Staying
+from crkafka_core.lake.vectors import as_array
 from crkafka_core.model.errors import Refused
 from crkafka_core.model.rows import Segment
 from crkafka_core.plane import erasure
@@ -69,8 +71,9 @@ def rows_of(
     """Rows of a file of the table that are not marked as deleted; of all columns, or only these."""
     kept = None
     if file.marks is not None and len(file.marks.positions):
-        gone = set(file.marks.positions)
-        kept = [i not in gone for i in range(max(gone) + 1)]
+        gone = as_array(file.marks.positions)
+        kept = np.ones(int(gone[-1]) + 1, bool)
+        kept[gone] = False
     try:
         yield from parquet.batches(table, file.path, columns, only=only, kept=kept)
     except parquet.OtherColumns:
@@ -80,10 +83,14 @@ def rows_of(
         ) from None
 
 
+def names(table: Storage, path: str) -> list[str]:
+    """The columns of a file."""
+    return read_footer.names(table, path)
+
+
 def numbers_of(table: Storage, file: DataFile) -> Iterator[pa.RecordBatch]:
     """The numbers of a file's rows; none in a file of others that has no such column."""
-    names = read_footer.names(table, file.path)
-    if CHECKPOINT in names:
+    if CHECKPOINT in names(table, file.path):
         yield from rows_of(table, file, [CHECKPOINT], only=True)
     else:
         rows = read_footer.row_count(table, file.path) - (len(file.marks.positions) if file.marks else 0)

@@ -19,7 +19,7 @@ from crkafka_core.decode.batch import BadRecord
 from crkafka_core.decode.registry import RegistryAway
 from crkafka_core.lake import again, evolution, files, standing, typed
 from crkafka_core.lake.again import Fetch
-from crkafka_core.lake.columns import RAW, parts_of
+from crkafka_core.lake.columns import DELETED, RAW, keys_of, parts_of, place_in, properties_of
 from crkafka_core.lake.handle import Handle
 from crkafka_core.lake.new_files import NewFiles, Output
 from crkafka_core.lake.pool import Pool
@@ -30,7 +30,7 @@ from crkafka_core.model.errors import ConfigError, DataLoss
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Table
 from crkafka_core.model.selection import Selection
-from crkafka_core.plane import contents
+from crkafka_core.plane import contents, tables
 from crkafka_core.plane.permits import Permit
 from crkafka_core.plane.reading import ReadPlan
 from crkafka_core.segments.scan import scan_segment
@@ -137,7 +137,9 @@ def by_shape(
     logs: Mapping[str, TableLog],
     check: Callable[[], object],
 ) -> dict[str, Files]:
-    """Table → its files, for all tables of one shape. `check` is called while they are made, and ends it by an error."""
+    """Table → its files, for the permitted tables of one shape; `logs` has all tables of it. `check` is called while they are made, and ends
+    it by an error.
+    """
     plan, family = permits[0].plan, [permit.table for permit in permits]
     declared = configured(region, family[0])
     records = plan.selecting(Selection.of(topics=declared.topics))
@@ -145,17 +147,20 @@ def by_shape(
         there = {name: log.look() for name, log in logs.items()}
         for permit in permits:  # before files are made, which each try of a table that is refused would leave behind
             standing.check(region, permit, there[permit.table.name])
+        related = region.plane.read(lambda reader, _: tables.siblings(reader, family[0]))
         if on_frames(declared.shape or ""):
             maker: Maker = _frames(frames, declared)(
-                region.config, declared, records, {t.output or GOOD: t for t in family}
+                region.config, declared, records, {t.output or GOOD: t for t in related}
             )
         else:
-            shown = next((there[table.name] for table in family if table.output in ("", GOOD)), None)
+            shown = next((there[table.name] for table in related if table.output in ("", GOOD)), None)
             chosen = _choose(region, declared, None if shown is None else shown.schema)
             sources = pool.shares(region.storage(), records.segments, records.selection) if records.segments else []
             sources += [again.Again(fetch, records)] if records.ranges else []
             maker = _ByPool(chosen, pool, sources)
-        outputs = _outputs(region, declared, maker.schemas(), permits, logs, there)
+        schemas = maker.schemas()
+        taken = _taken(declared, related) if declared.typed else _taken_by_shape(schemas, related)
+        outputs = _outputs(region, schemas, taken, permits, logs, there)
         made = maker.make(outputs, check) if records.segments or records.ranges else Made()
     try:
         _check_whole(region, plan, declared, made)
@@ -194,21 +199,20 @@ def _frames(frames: Frames | None, declared: TableConfig) -> Frames:
 
 def _outputs(
     region: Handle,
-    declared: TableConfig,
     schemas: Mapping[str, pa.Schema],
+    taken: Collection[str],
     permits: Sequence[Permit],
     logs: Mapping[str, TableLog],
     there: Mapping[str, Snapshot | None],
 ) -> dict[str, Output]:
-    """Where the rows of each output go."""
-    family = [permit.table for permit in permits]
-    taken = _taken(declared, family) if declared.typed else _taken_by_shape(schemas, family)
+    """Where the rows of each permitted table's output go. `taken`: outputs that have a table."""
     outputs: dict[str, Output] = {}
     for permit in permits:
         table, output, snapshot = permit.table, permit.table.output or GOOD, there[permit.table.name]
         if output not in taken:
             continue
-        columns, parts = numbered(schemas[output]), parts_of(region.config, table)
+        keys = keys_of(region.config, table)
+        columns, parts = _columns(table, schemas[output], keys), parts_of(region.config, table)
         if missing := [part.column for part in parts if part.column not in columns.names]:
             raise ConfigError(
                 f"Table {table.name} is declared with partition_by: {missing[0]}, and its rows have no such column; they have "
@@ -216,19 +220,43 @@ def _outputs(
                 hint="Name another column, or give it in the shape. Nothing was written.",
             )
         if snapshot is None and logs[table.name].placed_late:
-            _place(logs[table.name], permit, columns, parts)
+            _place(region, logs[table.name], permit, columns, parts)
         if snapshot is not None:
             columns = evolution.followed(table.name, snapshot.schema, columns, widens=logs[table.name].widens)
             parts = tuple(snapshot.parts)
-        outputs[output] = Output(logs[table.name].storage, folder_of_commit(permit), parts, columns)
+        outputs[output] = Output(logs[table.name].storage, folder_of_commit(permit), parts, columns, keys)
     return outputs
 
 
-def _place(log: TableLog, permit: Permit, columns: pa.Schema, parts: Sequence[Part]) -> None:
+def _columns(table: Table, given: pa.Schema, keys: Sequence[str]) -> pa.Schema:
+    """A table's columns by those of its output; of one with a row for each key they have to tell the key, and which record came last."""
+    if not keys:
+        return numbered(given)
+    if missing := [name for name in keys if name not in given.names]:
+        raise ConfigError(
+            f"Table {table.name} is kept by {', '.join(keys)}, and its rows have no column {missing[0]}; they have "
+            f"{', '.join(given.names)}.",
+            hint="Give it in the shape. Nothing was written.",
+        )
+    if nested := [name for name in keys if pa.types.is_nested(given.field(name).type)]:
+        raise ConfigError(
+            f"Table {table.name} is kept by {nested[0]}, which is {given.field(nested[0]).type}: a key is a value without parts.",
+            hint="Name its parts, or give them as columns in the shape. Nothing was written.",
+        )
+    if len([name for name in place_in(given.names) if not name.endswith("topic")]) < 2:
+        raise ConfigError(
+            f"Table {table.name} keeps the last record of each key, and its rows do not tell which that is.",
+            hint="Keep the columns partition and offset in the shape. Nothing was written.",
+        )
+    return numbered(pa.schema([column for column in given if column.name != DELETED]))
+
+
+def _place(region: Handle, log: TableLog, permit: Permit, columns: pa.Schema, parts: Sequence[Part]) -> None:
     """Make a table without rows, since only its catalog knows where its files are to be."""
     standing.check_place(permit.table, None)
     with suppress(Moved):
-        log.create(columns, parts, Stamp(permit.plan.uid, permit.table.name, 0, mark_of(permit.commit.token), 0), {})
+        stamp = Stamp(permit.plan.uid, permit.table.name, 0, mark_of(permit.commit.token), 0)
+        log.create(columns, parts, stamp, properties_of(region.config, permit.table))
 
 
 def configured(region: Handle, table: Table) -> TableConfig:

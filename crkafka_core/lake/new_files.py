@@ -8,14 +8,18 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date
+from functools import reduce
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from crkafka_core.lake import partitions
-from crkafka_core.lake.columns import conformed
-from crkafka_core.lake.port import CHECKPOINT, NewFile, Part
+from crkafka_core.lake.columns import DELETED, TOMBSTONE, conformed, place_in
+from crkafka_core.lake.port import CHECKPOINT, DataFile, Marks, NewFile, Part
+from crkafka_core.model.errors import Refused
+from crkafka_core.model.plural import plural
 from crkafka_core.segments import read_footer
 from crkafka_core.segments.rows import Sink, parquet_writer
 from crkafka_core.segments.storage import Storage
@@ -39,6 +43,8 @@ class Output:
     parts: Sequence[Part] = field(default=())
     columns: pa.Schema | None = None
     """Of the table, where it has more of them than the transform gives."""
+    keys: Sequence[str] = ()
+    """By which it has one row for each key: records that delete theirs are marked in the new files."""
 
 
 class NewFiles:
@@ -73,10 +79,11 @@ class NewFiles:
             self._put(rows, self._output)
 
     def _put(self, rows: pa.RecordBatch, output: Output) -> None:
+        deleting = _deleting(rows, output.keys) if output.keys else None
         for values, part in partitions.parted(conformed(rows, self._schema), output.parts):
             file = self._open.pop(values, None) or _File(output, self._schema, values)
             self._open[values] = file
-            file.add(part)
+            file.add(part, deleting)
             if file.bytes >= FILE_BYTES:
                 self._close(values)
         while len(self._open) > OPEN_FILES:  # a batch may have rows of thousands of partitions
@@ -112,7 +119,9 @@ class _File:
         self._values = dict(zip(names, values, strict=True))
         self._path = f"{output.folder}/{uuid.uuid4().hex}.parquet"
         self._held: list[pa.RecordBatch] = []
-        self.holds = 0
+        self.holds = self._rows = 0
+        self._deleting: list[int] = []
+        """Positions of records that delete their key."""
         self._sink: Sink | None = None
         self._footers: list[Any] = []
         self._unordered: set[str] = set()
@@ -122,7 +131,10 @@ class _File:
     def bytes(self) -> int:
         return self._sink.written if self._sink is not None else 0
 
-    def add(self, rows: pa.RecordBatch) -> None:
+    def add(self, rows: pa.RecordBatch, deleting: np.ndarray | None = None) -> None:
+        if deleting is not None:
+            self._deleting += (np.flatnonzero(deleting) + self._rows).tolist()
+        self._rows += rows.num_rows
         self._held.append(rows)
         self.holds += rows.nbytes
         if self.holds >= ROW_GROUP_BYTES:
@@ -167,7 +179,7 @@ class _File:
             and isinstance(each.greatest, int | float | str | date)
             and name not in self._unordered
         }
-        return NewFile(
+        return DataFile(
             self._path,
             self._sink.written,
             rows,
@@ -175,9 +187,27 @@ class _File:
             {name: each.greatest for name, each in ordered.items()},
             {name: each.nulls for name, each in columns.items()},
             self._values,
+            Marks(tuple(self._deleting)) if self._deleting else None,
         )
 
     def discard(self) -> None:
         if self._sink is not None:
             self._sink.dead = True
             self._sink.output.discard()
+
+
+def _deleting(rows: pa.RecordBatch, keys: Sequence[str]) -> np.ndarray:
+    """Which records delete their key. Refused if one has no key: nothing tells which row is its."""
+    keyless = reduce(pc.and_, (pc.is_null(rows.column(name)) for name in keys)).to_numpy(zero_copy_only=False)
+    if keyless.any():
+        place = [rows.column(name)[int(np.argmax(keyless))].as_py() for name in place_in(rows.schema.names)]
+        raise Refused(
+            f"{plural(int(keyless.sum()), 'record has', 'records have')} no {', '.join(keys)}, by which the table has one row "
+            f"for each key; the first is {tuple(place)}.",
+            hint="Nothing was written. Leave such records out in the table's shape.",
+        )
+    told = next((name for name in (DELETED, TOMBSTONE) if name in rows.schema.names), None)
+    if told is None:
+        return np.zeros(rows.num_rows, bool)
+    deleting: np.ndarray = rows.column(told).cast(pa.bool_()).fill_null(False).to_numpy(zero_copy_only=False)
+    return deleting

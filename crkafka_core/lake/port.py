@@ -17,6 +17,9 @@ from crkafka_core.model.errors import CrkafkaError, Refused, ServiceUnavailable
 from crkafka_core.segments.batch import CHECKPOINT as CHECKPOINT
 from crkafka_core.segments.storage import Storage
 
+KEYS = "crkafka.keys"
+"""Property of a table with one row for each key: the columns of the key. A format makes it so that rows can be marked."""
+
 
 class Moved(CrkafkaError):
     """Another commit came after the snapshot. Reaction: look again; nothing of this commit is in the table."""
@@ -177,6 +180,8 @@ class Snapshot(Protocol):
     ) -> Snapshot:
         """Add and remove files, or set marks, in one commit; the snapshot that it made. Raises `Moved`, `Unknown` or `CannotCommit`.
 
+        `add`: a `DataFile` comes with its marks.
+
         The stamp becomes state of the table; one without a permit is only in the commit's own entry (`since`). `schema`: the table's
         columns from this commit on (added columns, widened types). `changes_rows`: False for a compaction. `info`: for people, in the
         log. `keep`: versions that stay; asked where a commit forgets old ones so that the log stays small.
@@ -194,7 +199,7 @@ class TableLog(Protocol):
     """A column may get a wider type, as int becomes long."""
 
     def look(self, version: str = "") -> Snapshot | None:
-        """The table now, or at a version (`Snapshot.at`); None if there is no table, or the version is gone."""
+        """The table now, or at a version (`Snapshot.version`); None if there is no table, or the version is gone."""
 
     def create(self, schema: pa.Schema, parts: Sequence[Part], stamp: Stamp, properties: Mapping[str, str]) -> Snapshot:
         """Make the table without rows; a stamp without a permit is its owner's, in the first version. Raises `Moved` if it exists."""

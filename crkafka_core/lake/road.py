@@ -8,20 +8,21 @@ acknowledge it, and asks for another permit. What one table has and another lack
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
 from crkafka_core.control import Reader, Tx
-from crkafka_core.lake import again, formats, made, standing, writing
+from crkafka_core.lake import again, formats, keyed, made, standing, writing
 from crkafka_core.lake.again import Fetch
 from crkafka_core.lake.audit import TableAudit
-from crkafka_core.lake.columns import PLACE, place_of
+from crkafka_core.lake.columns import PLACE, keys_of, place_of
 from crkafka_core.lake.formats import Logs
 from crkafka_core.lake.handle import Handle
 from crkafka_core.lake.hold import Hold
+from crkafka_core.lake.keyed import KeyedWrite
 from crkafka_core.lake.made import Files, Frames
 from crkafka_core.lake.pool import Pool
 from crkafka_core.lake.port import Snapshot, TableLog
@@ -32,12 +33,15 @@ from crkafka_core.lake.writing import Ask, Committed, Fenced, Written
 from crkafka_core.model.errors import Refused, Stale
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Region, Table
-from crkafka_core.plane import contents, events, passes, permits, tables
+from crkafka_core.plane import checkpoints, contents, events, passes, permits, tables
 from crkafka_core.plane.passes import AT_ONCE, Step
 from crkafka_core.plane.permits import Permit
+from crkafka_core.plane.table_versions import State, state_at
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
+_RECORDS = 4_000_000
+"""Of one pass of a table with one row for each key, at most, where it has several checkpoints."""
 _PERMITS = 5
 """Permits that one call asks for at most, when commits show up that SQL has not acknowledged."""
 
@@ -76,10 +80,25 @@ def advance(
     family, owing = region.plane.read(look)
     for each in owing:
         fence(region, each, means=means)
+    if kept := bool(_keyed(region, family)):
+        limit = region.plane.read(lambda reader, row: _few_records(reader, row, name, limit))
     if len(family) == 1:
         ask = writing.asking(name, limit=limit, upto=upto)
         return _acknowledging(region, family, means, _Pass(region, means, {name: ask}).run).get(name)
-    return _step_by_step(region, name, means, lambda reader, row: passes.following(reader, row, name, limit, upto))
+    return _step_by_step(
+        region, name, means, lambda reader, row: passes.following(reader, row, name, limit, upto, kept=kept)
+    )
+
+
+def _few_records(reader: Reader, region: Region, name: str, limit: int | None) -> int:
+    """How many checkpoints have so few records that their keys fit into memory; at least one."""
+    ids = tables.behind(reader, region, tables.of(reader, name))[:limit]
+    rows, count = checkpoints.rows_of(reader, ids), 0
+    for at, number in enumerate(ids):
+        count += rows.get(number, 0)
+        if count > _RECORDS:
+            return max(1, at)
+    return max(1, len(ids))
 
 
 def _step_by_step(
@@ -92,7 +111,8 @@ def _step_by_step(
         step = region.plane.read(ask)
         if step is not None and step.erasing:
             return step, _erase_in_all(region, family, step.ids, means)
-        asks = {} if step is None else {each: _asking(each, step) for each in family}
+        names = [] if step is None else _taking(region, family, step)
+        asks = {each: _asking(each, step) for each in names} if step is not None else {}
         return step, _Pass(region, means, asks).run() if asks else {}
 
     last: Committed | None = None
@@ -110,6 +130,25 @@ def _asking(name: str, step: Step) -> Ask:
     return writing.asking(name, ids=step.ids)
 
 
+def _keyed(region: Handle, names: Iterable[str]) -> list[str]:
+    """Those of the tables that have one row for each key."""
+    return region.plane.read(
+        lambda reader, _: [name for name in names if keys_of(region.config, tables.of(reader, name))]
+    )
+
+
+def _taking(region: Handle, family: Sequence[str], step: Step) -> list[str]:
+    """Tables that take a pass. One with one row for each key has what others lack, and gets nothing of it again; refused where another
+    joins its shape later, since which of the records before are in neither, nothing tells.
+    """
+    has = [name for name in _keyed(region, family) if name not in step.advancing]
+    if has:
+        found = [region.plane.read(partial(_table, name=name)) for name in sorted(step.advancing)]
+        if joined := next((table.name for table in found if not table.version), ""):
+            keyed.refuse_rewrite(region, region.plane.read(partial(_table, name=has[0])), joined=joined)
+    return [name for name in family if name not in has]
+
+
 def rewrite(
     region: Handle,
     name: str,
@@ -124,9 +163,13 @@ def rewrite(
 
     A repair has rows of `also`, and those without a number, leave this table as well, and settles what others committed up to a version.
     """
-    family = _family(region, name)
+    family, by_key = _family(region, name), _keyed(region, _family(region, name))
+    if name in by_key:
+        keyed.refuse_rewrite(region, region.plane.read(partial(_table, name=name)))
     if len(family) > 1:
-        _step_by_step(region, name, means, lambda reader, row: passes.left_undone(reader, row, name))
+        kept = bool(by_key)
+        _step_by_step(region, name, means, lambda reader, row: passes.left_undone(reader, row, name, kept=kept))
+    family = [each for each in family if each not in by_key]
     reached = region.plane.read(lambda reader, _: min(tables.of(reader, each).acknowledged for each in family))
     ids = [number for number in sorted(ids) if number <= reached]
     if not ids:
@@ -195,6 +238,8 @@ class _Pass:
                     f"{self._permits[0].table.name}, with which it is written: somebody else wrote one of them, or records were erased.",
                     hint="Write again.",
                 )
+        if keys_of(self.region.config, permit.table):
+            keyed.refuse_late(self.region, permit.table)
         self._permits.append(permit)
         self._holds.append(hold)
         self._logs[permit.table.name] = self.means.logs(self.region, permit.table)
@@ -210,8 +255,10 @@ class _Pass:
             for hold in self._holds:
                 hold.check()
 
+        related = self.region.plane.read(lambda reader, _: tables.siblings(reader, self._permits[0].table))
+        logs = {table.name: self.means.logs(self.region, table) for table in related}
         with pool_of(self.means) as pool:
-            files = made.by_shape(self.region, fetch, pool, self.means.frames, self._permits, self._logs, check)
+            files = made.by_shape(self.region, fetch, pool, self.means.frames, self._permits, logs, check)
         self.region.plane.do(lambda tx: self._note(tx, files))
         return {name: partial(files.__getitem__, name) for name in files}
 
@@ -222,8 +269,12 @@ class _Pass:
 
     def _commit(self, permit: Permit, hold: Hold) -> Written:
         name = permit.table.name
-        make, repair = self._files[name], self.repairs.get(name, _Repair())
-        doing = Write(self.region, self._logs[name], permit, hold, make, settles=repair.settles)
+        make, repair, log = self._files[name], self.repairs.get(name, _Repair()), self._logs[name]
+        if keys_of(self.region.config, permit.table):
+            state = State(permit.table.acknowledged, permit.table.version)
+            doing: Write = KeyedWrite(self.region, log, permit, hold, state, make)
+        else:
+            doing = Write(self.region, log, permit, hold, make, settles=repair.settles)
         version = doing.run(self._deciding(permit, repair))
         if not permit.table.shape:
             return Written(version, sum(permit.plan.rows_for_tables.values()))
@@ -260,8 +311,8 @@ def erase(region: Handle, name: str, ids: Collection[int], *, means: Means = MEA
 
 def _erase_in_all(region: Handle, family: Sequence[str], ids: Collection[int], means: Means) -> dict[str, Committed]:
     """What was written, by table; one that dies between two tables is gone on from before the next pass (`passes.left_undone`)."""
-    token = f"{passes.ERASING}{region.runtime.unique()}"
-    done = {name: _erase(region, name, ids, means, token) for name in reversed(family)}
+    token, by_key = f"{passes.ERASING}{region.runtime.unique()}", _keyed(region, family)
+    done = {name: _erase(region, name, ids, means, token) for name in reversed(family) if name not in by_key}
     return {name: one for name, one in done.items() if one is not None}
 
 
@@ -293,6 +344,12 @@ def fence(region: Handle, name: str, *, means: Means = MEANS, repairs: bool = Fa
 
     def write(permit: Permit, hold: Hold) -> Fenced:
         log = means.logs(region, permit.table)
+        if keys_of(region.config, permit.table):
+            state = region.plane.read(
+                lambda reader, row: state_at(reader, replace(row, head=permit.commit.upto), permit.table)
+            )
+            back = KeyedWrite(region, log, permit, hold, state)
+            return Fenced(back.run(lambda *_: (state.checkpoint, None)), state.checkpoint)
         doing = Write(region, log, permit, hold, lambda: made.first_columns(region, log, permit.table, means.frames))
         holds = region.plane.read(lambda reader, row: permits.fenced_to(reader, row, permit))
 
@@ -308,12 +365,18 @@ def fence(region: Handle, name: str, *, means: Means = MEANS, repairs: bool = Fa
 
 
 def mend(region: Handle, name: str, found: TableAudit, *, means: Means = MEANS) -> Committed | None:
-    """Take out all that does not belong there, bring in what is missing, and settle what others did. None: the table holds no rows."""
+    """Take out all that does not belong there, bring in what is missing, and settle what others did. None: a fence did it, by which a
+    table with one row for each key is what was acknowledged, and one without checkpoints is empty.
+    """
 
     def last(reader: Reader, row: Region) -> list[int]:
         return contents.live_in(reader, row, tables.of(reader, name))[-1:]
 
-    ids = sorted(found.wrong) or region.plane.read(last)
+    by_key = bool(_keyed(region, [name]))
+    if by_key and found.lost:
+        table = region.plane.read(partial(_table, name=name))
+        raise keyed.gone_for_good(table, State(table.acknowledged, table.version), "its files were deleted")
+    ids = [] if by_key else sorted(found.wrong) or region.plane.read(last)
     if ids:
         return rewrite(region, name, ids, means=means, also=found.strangers, settles=int(found.version))
     region.plane.do(lambda tx: permits.owe_fence(tx, name))

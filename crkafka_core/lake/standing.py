@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 
 from crkafka_core.control import Reader
 from crkafka_core.lake import files
-from crkafka_core.lake.columns import Place, parts_of
+from crkafka_core.lake.columns import Place, keys_of, parts_of
 from crkafka_core.lake.handle import Handle
-from crkafka_core.lake.port import CHECKPOINT, DataFile, Snapshot, Stamp, TableLog, mark_of
+from crkafka_core.lake.port import CHECKPOINT, KEYS, DataFile, Snapshot, Stamp, TableLog, mark_of
 from crkafka_core.lake.staying import Staying
 from crkafka_core.model.errors import CrkafkaError, LeaseLost, Refused, WentBack
 from crkafka_core.model.rows import Region, Table, TableCommit
@@ -110,7 +110,7 @@ def acknowledge(region: Handle, name: str, log: TableLog) -> None:
     """Let SQL know of the commit that the table shows, if it does not.
 
     What the commit brought and a later erasure took out of its checkpoints is counted: where the table still has it, it is acknowledged
-    only to the checkpoint before, and a fence takes out the rest.
+    only to the checkpoint before, and a fence takes out the rest. In a table with one row for each key the next commit undoes it.
     """
     snapshot = log.look()
     if snapshot is None:
@@ -128,6 +128,9 @@ def acknowledge(region: Handle, name: str, log: TableLog) -> None:
 
     stamp, erased, bad = region.plane.read(ask)
     if stamp is None:
+        return
+    if erased and keys_of(region.config, region.plane.read(lambda reader, _: tables.of(reader, name))):
+        region.plane.do(lambda tx: permits.leave_undone(tx, name, stamp.permit))
         return
     found = count(log.storage, snapshot.files((min(erased), max(erased)))).rows if erased else Counter[int]()
     wrong = [i for i, rows in erased.items() if found[i] != rows]
@@ -256,6 +259,13 @@ def check_columns(region: Handle, table: Table, snapshot: Snapshot) -> None:
 
     One that another program made, without rows, gets the columns that it lacks with its first rows.
     """
+    keys, kept_by = ",".join(keys_of(region.config, table)), snapshot.properties.get(KEYS, "")
+    if kept_by != keys:
+        raise Refused(
+            f"Table {table.name} at {table.path} has one row for each {kept_by or 'record'}, and is declared with one for each "
+            f"{keys or 'record'}.",
+            hint="Nothing was written. Declare it as it was, or as a table of another name.",
+        )
     there, declared = list(snapshot.parts), list(parts_of(region.config, table))
     if there != declared:
         words = [", ".join(map(str, parts)) for parts in (there, declared)]

@@ -9,7 +9,8 @@ import base64
 import struct
 import uuid
 import zlib
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,9 +21,48 @@ from crkafka_core.lake.port import CannotCommit
 _MAGIC = struct.pack("<I", 1681511377)
 
 
-def bitmap(positions: Iterable[int]) -> bytes:
+class Positions(Collection[int]):
+    """Positions of marked rows, in order; read when they are needed. Those of the same places in storage are equal."""
+
+    def __init__(self, places: Hashable, read: Callable[[], npt.NDArray[np.int64]], count: int | None = None) -> None:
+        """`count`: how many they are, where that is known without reading them."""
+        self.places, self._read, self._count = places, read, count
+
+    @classmethod
+    def of(cls, positions: npt.NDArray[np.int64]) -> Positions:
+        """Of these, which are in no storage yet."""
+        return cls(object(), lambda: positions, len(positions))
+
+    @cached_property
+    def array(self) -> npt.NDArray[np.int64]:
+        return self._read()
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.array.tolist())
+
+    def __len__(self) -> int:
+        return len(self.array) if self._count is None else self._count
+
+    def __contains__(self, position: object) -> bool:
+        return isinstance(position, int) and bool(np.isin(position, self.array))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Positions) and self.places == other.places
+
+    def __hash__(self) -> int:
+        return hash(self.places)
+
+
+def as_array(positions: Collection[int]) -> npt.NDArray[np.int64]:
+    """In order, each once."""
+    if isinstance(positions, Positions):
+        return positions.array
+    return np.unique(np.fromiter(positions, np.int64, len(positions)))
+
+
+def bitmap(positions: Collection[int]) -> bytes:
     """The magic number, and a roaring bitmap of 64-bit numbers in the portable format."""
-    return _MAGIC + bytes(_roaring()(np.fromiter(positions, np.uint64)).serialize())
+    return _MAGIC + bytes(_roaring()(as_array(positions).astype(np.uint64)).serialize())
 
 
 def parsed_bitmap(content: bytes) -> npt.NDArray[np.int64]:
@@ -32,7 +72,7 @@ def parsed_bitmap(content: bytes) -> npt.NDArray[np.int64]:
     return np.fromiter(found, np.int64, len(found))
 
 
-def blob(positions: Iterable[int]) -> bytes:
+def blob(positions: Collection[int]) -> bytes:
     """A vector in a file, as both have it: its size, the bitmap, and a checksum."""
     inside = bitmap(positions)
     return struct.pack(">I", len(inside)) + inside + struct.pack(">I", zlib.crc32(inside))
@@ -71,15 +111,21 @@ def delta_file(vectors: Sequence[Collection[int]]) -> tuple[str, bytes, list[Des
 
 def delta_vector(descriptor: Descriptor, read: Callable[[str], bytes]) -> npt.NDArray[np.int64]:
     """The positions that a descriptor stands for. `read`: a file in the table's folder."""
-    text = descriptor["pathOrInlineDv"]
     if descriptor["storageType"] == "i":
-        return parsed_bitmap(_unz85(text))
-    if descriptor["storageType"] != "u":
+        return parsed_bitmap(_unz85(descriptor["pathOrInlineDv"]))
+    if not (name := vector_file(descriptor)):
         raise CannotCommit("A deletion vector lies outside of the table's folder.", hint="OPTIMIZE the table in Spark.")
-    prefix, named = text[:-20], uuid.UUID(bytes=_unz85(text[-20:]))
-    name = f"{prefix}/deletion_vector_{named}.bin" if prefix else f"deletion_vector_{named}.bin"
     at = descriptor.get("offset") or 0
     return parsed(read(name)[at : at + descriptor["sizeInBytes"] + 8])
+
+
+def vector_file(descriptor: Descriptor | None) -> str:
+    """The file in the table's folder with a vector; empty: it is in no such file."""
+    if descriptor is None or descriptor["storageType"] != "u":
+        return ""
+    text = descriptor["pathOrInlineDv"]
+    prefix, named = text[:-20], uuid.UUID(bytes=_unz85(text[-20:]))
+    return f"{prefix}/deletion_vector_{named}.bin" if prefix else f"deletion_vector_{named}.bin"
 
 
 _B85 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"

@@ -7,21 +7,22 @@ it looks again, and the stamp tells whether the commit is there.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TypeVar
 
 import pyarrow as pa
 
 from crkafka_core.lake import files, standing
-from crkafka_core.lake.columns import NUMBER, RAW, parts_of
+from crkafka_core.lake.columns import NUMBER, RAW, parts_of, properties_of
 from crkafka_core.lake.evolution import followed
 from crkafka_core.lake.handle import Handle
 from crkafka_core.lake.hold import Hold
 from crkafka_core.lake.made import NOTHING, Files, folder_of_commit
 from crkafka_core.lake.port import (
     DataFile,
+    Marks,
     Moved,
     NewFile,
     Snapshot,
@@ -44,6 +45,15 @@ Decide = Callable[[Snapshot, Standing], tuple[int, "Staying | None"]]
 """The checkpoint that the table has acknowledged with the commit, and which rows stay; None: all, since the commit only adds."""
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a commit does to the files of a snapshot."""
+
+    add: Sequence[NewFile]
+    remove: Collection[DataFile]
+    marks: Mapping[DataFile, Marks] = field(default_factory=dict)
 
 
 def look_until_done(once: Callable[[], T | None], looks: int, unavailable: str, moved: Refused) -> T:
@@ -106,25 +116,26 @@ class Write:
             late = self.log.placed_late and commit.kind != tables.FENCE
             made = NOTHING if late else self._made
             parts = parts_of(self._region.config, self._permit.table)
-            self.log.create(made.columns or self._least, parts, replace(self._stamp(0), permit=0), {})
+            properties = properties_of(self._region.config, self._permit.table)
+            self.log.create(made.columns or self._least, parts, replace(self._stamp(0), permit=0), properties)
             return None
         if shown is not None and (shown.permit, shown.token) == (commit.number, mark_of(commit.token)):
             return shown.version  # the answer to an earlier attempt was lost
         holds, staying = decide(snapshot, of)
-        leaving, rest = self._parted(snapshot, staying)
-        add = [*self._made.new, *rest]
+        change = self._change(snapshot, staying)
         self._hold.check()
         stamp = replace(self._stamp(holds), settled=self._settled(snapshot, shown))
         about = {
             "kind": commit.kind,
             "after": commit.after,
             "upto": commit.upto,
-            "rows": sum(file.rows for file in add),
+            "rows": sum(file.rows for file in change.add),
         }
         return snapshot.commit(
-            add,
-            leaving,
+            change.add,
+            change.remove,
             stamp,
+            marks=change.marks,
             schema=self._evolved(snapshot),
             info=about,
             keep=partial(standing.in_reach, self._region, self._permit.table),
@@ -147,10 +158,10 @@ class Write:
         commit = self._permit.commit
         return Stamp(self._permit.plan.uid, commit.table, commit.number, mark_of(commit.token), holds)
 
-    def _parted(self, snapshot: Snapshot, staying: Staying | None) -> tuple[list[DataFile], list[NewFile]]:
-        """Files that leave, and new ones with what stays of them."""
+    def _change(self, snapshot: Snapshot, staying: Staying | None) -> Change:
+        """New files, and those that leave, with what stays of them in files of its own."""
         if staying is None:
-            return [], []
+            return Change(self._made.new, ())
         storage, there = self.log.storage, list(snapshot.files())
         lost = (
             files.missing(storage, there) if self._settles >= 0 or self._permit.commit.kind == tables.FENCE else set()
@@ -163,7 +174,7 @@ class Write:
         self._attempts += 1
         kept = f"{self._folder}/kept-{self._attempts}"
         rest = (files.rest_of(storage, file, staying, f"{kept}-{i:05d}.parquet") for i, file in enumerate(torn))
-        return leaving, [file for made in rest for file in made]
+        return Change([*self._made.new, *(file for made in rest for file in made)], leaving)
 
     def _settled(self, snapshot: Snapshot, shown: Stamp | None) -> int:
         """Up to which version others' commits are accounted for: with this commit all, if none of them is open."""

@@ -388,6 +388,13 @@ def acknowledge(
     return True
 
 
+def leave_undone(tx: Tx, name: str, number: int) -> None:
+    """Note a commit that the table shows as known, and as undone by the next one: it brought records that have been erased since."""
+    commit = tx.get(TableCommit, name, number)
+    if commit is not None and commit.status != DONE:
+        tx.put(replace(commit, status=DONE, version="", checkpoints_json="[]", counts_json="", rows=0, at=tx.now()))
+
+
 def owe_fence(tx: Tx, name: str) -> None:
     """Let the table take a fence though no rewind has asked for it: it shows rows that have to leave."""
     region = tx.region()

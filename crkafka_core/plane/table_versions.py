@@ -27,12 +27,13 @@ class State:
 
 def state_at(reader: Reader, region: Region, table: Table) -> State:
     """The latest state that belongs to the region's line, of all that was acknowledged. Refused where SQL does not know one any more."""
-    shared = contents.common(reader, region, table.acknowledged)
-    if not shared:
+    forgotten = contents.before_line(reader, region)
+    shared = contents.common(reader, region, table.acknowledged) or forgotten
+    if not (shared and table.version):
         return State(0, "")
-    if shared == table.acknowledged and table.version:
+    if shared == table.acknowledged:
         return State(shared, table.version)
-    line = set(reader.line(shared))
+    line = {*reader.line(shared), forgotten}
     commits = reader.select(
         TableCommit, ("table", "=", table.name), ("status", "=", DONE), ("kind", "=", ADVANCE), ("upto", "<=", shared)
     )
@@ -41,11 +42,15 @@ def state_at(reader: Reader, region: Region, table: Table) -> State:
         best = max(known, key=lambda c: (c.upto, c.number))
         return State(best.upto, best.version)
     first = reader.column(TableCommit, "number", ("table", "=", table.name), order=("number",), limit=1)
-    if first == [1]:  # all that was ever written is known, and none of it ended here or before
+    if first == [1] and not forgotten:  # all that was ever written is known, and none of it ended here or before
         return State(0, "")
     raise Refused(
-        f"Which version table {table.name} of region {table.region} had at checkpoint {shared} is not known any more.",
-        hint=how_to_fill_anew(table.name),
+        f"Table {table.name} of region {table.region} cannot go back to checkpoint {shared}: no commit that is known ended "
+        f"there or before{f', and what led to checkpoint {forgotten} cannot be written again' if forgotten else ''}.",
+        hint=how_to_fill_anew(table.name)
+        if not forgotten
+        else f"Nothing was changed. `crkafka tables undeclare {table.name}` lets the "
+        "region go on without it; a region of its own fills it from the beginning of the topic.",
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -20,7 +21,7 @@ class OtherColumns(Exception):
 
 
 def batches(
-    storage: Storage, path: str, needed: Collection[str], *, only: bool, kept: Sequence[bool] | None = None
+    storage: Storage, path: str, needed: Collection[str], *, only: bool, kept: Sequence[bool] | np.ndarray | None = None
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a file with the needed columns; `only` these, or all columns. OtherColumns if one is missing.
 
@@ -38,9 +39,11 @@ def batches(
             rows = batch if plain.equals(batch.schema) else batch.cast(plain)
             rows = rows.replace_schema_metadata(None)  # the footer's metadata is true of this file only
             if kept is not None:
-                flags = list(kept[at : at + rows.num_rows])
+                flags = np.ones(rows.num_rows, bool)
+                known = kept[at : at + rows.num_rows]
+                flags[: len(known)] = known
                 at += rows.num_rows
-                rows = rows.filter(pa.array(flags + [True] * (rows.num_rows - len(flags)), pa.bool_()))
+                rows = rows.filter(pa.array(flags))
             yield rows
 
 

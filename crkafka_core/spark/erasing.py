@@ -77,7 +77,9 @@ def _beside_keys(
             continue
         ids = region.plane.read(partial(_held, [table], checkpoints))
         try:
-            if ids and not _take_out(session(), region, table.name, ids):
+            if ids and on_the_road(region, table.name):
+                road.erase(region, table.name, ids)
+            elif ids and not _take_out(session(), region, table.name, ids):
                 left[table.name] = NO_PLACES
         except CrkafkaError as error:
             left[table.name] = str(error)

@@ -36,7 +36,7 @@ from crkafka_core.lake.port import NewFile
 from crkafka_core.lake.road import Means
 from crkafka_core.lake.transform import numbered
 from crkafka_core.lake.worker import Made
-from crkafka_core.model.errors import ConfigError, DataLoss
+from crkafka_core.model.errors import ConfigError, DataLoss, Refused
 from crkafka_core.model.rows import Table
 from crkafka_core.plane.reading import ReadPlan
 from crkafka_core.segments.storage import Storage
@@ -98,7 +98,9 @@ class FrameShape:
             try:
                 for name, frame in rows.items():
                     check()
-                    made.files[name], made.rows[name] = self._written(frame, self._target(name, outputs[name]))
+                    target = self._target(name, outputs[name]) if name in outputs else None
+                    files, made.rows[name] = self._written(frame, target)
+                    made.files |= {name: files} if target else {}
                 if skipped is not None:
                     _, made.rows[DEAD] = self._written(skipped, None)
                 check()
@@ -197,8 +199,8 @@ def _own_errors(table: str) -> Iterator[None]:
         raised = _OURS.search(str(error))
         if raised is None:
             raise
-        kind = {each.__name__: each for each in (BadRecord, RegistryAway, ConfigError, DataLoss)}[raised[1]]
+        kind = {each.__name__: each for each in (BadRecord, RegistryAway, ConfigError, DataLoss, Refused)}[raised[1]]
         raise kind(f"Table {table}: {raised[2].strip()}") from error
 
 
-_OURS = re.compile(r"crkafka_core\.\w+\.\w+\.(BadRecord|RegistryAway|ConfigError|DataLoss): (.*)")
+_OURS = re.compile(r"crkafka_core\.\w+\.\w+\.(BadRecord|RegistryAway|ConfigError|DataLoss|Refused): (.*)")

@@ -146,17 +146,18 @@ class Rig:
         self.landing.rewind(target)
         self.landed = {number: of for number, of in self.landed.items() if number <= target}
 
-    def truth(self) -> list[Row]:
-        """What the table has to hold once it has followed: all that landed, and was neither rewound nor erased."""
-        erased = self.region.plane.read(
-            lambda reader, _: {c.id: c.erased.get("orders", {}) for c in reader.select(Checkpoint)}
-        )
+    def truth(self, *, erased: bool = False) -> list[Row]:
+        """What the table has to hold once it has followed: all that landed, and was neither rewound nor erased, unless `erased`."""
+        known: dict[int, Any] = {}
+        if not erased:
+            rows = self.region.plane.read(lambda reader, _: reader.select(Checkpoint))
+            known = {c.id: c.erased.get("orders", {}) for c in rows}
         return sorted(
             (checkpoint, partition, offset)
             for checkpoint, of in self.landed.items()
             for partition, start, stop in of
             for offset in range(start, stop)
-            if offset not in erased.get(checkpoint, {}).get(partition, ())
+            if offset not in known.get(checkpoint, {}).get(partition, ())
         )
 
     # What a reader sees, and what others do
@@ -399,6 +400,35 @@ class TypedInCatalog(Typed, IcebergInCatalog):
     snapshot: type = IcebergSnapshot
 
 
+class Keyed(Typed):
+    """With one row for each of seven keys of a partition, and dead letters."""
+
+    def __init__(self, folder: Path, **keys: Any) -> None:
+        super().__init__(folder, {"mode": "upsert"}, batch_of=keyed_records, **keys)
+        self.means = replace(self.means, fetch=keyed_again)
+
+    def truth(self, *, erased: bool = False) -> list[Row]:
+        """The last good record of each key, but for tombstones; and each bad record."""
+        last, bad = dict[tuple[int, int], Row](), list[Row]()
+        for row in super().truth(erased=erased):
+            _, partition, offset = row
+            if value_of(offset) == b"no JSON":
+                bad.append(row)
+            elif value_of(offset) is None:
+                last.pop((partition, offset % 7), None)
+            else:
+                last[partition, offset % 7] = row
+        return sorted([*bad, *last.values()])
+
+
+class KeyedIceberg(Keyed, TypedIceberg):
+    """At a path."""
+
+
+class KeyedInCatalog(Keyed, TypedInCatalog):
+    """Each in a catalog."""
+
+
 @cache
 def pool() -> Pool:
     """One for all tests; its processes end with this one."""
@@ -415,6 +445,17 @@ def typed_records(tp: TP, start: int, stop: int) -> Batch:
     batch = records(tp, start, stop)
     values = pa.array([value_of(offset) for offset in range(start, stop)], pa.binary())
     return replace(batch, records=batch.records.set_column(1, "value", values))
+
+
+def keyed_records(tp: TP, start: int, stop: int) -> Batch:
+    batch = typed_records(tp, start, stop)
+    keys = pa.array([f"{tp.partition}-{offset % 7}".encode() for offset in range(start, stop)], pa.binary())
+    return replace(batch, records=batch.records.set_column(0, "key", keys))
+
+
+def keyed_again(plan: ReadPlan) -> Iterator[tuple[KafkaRange, pa.RecordBatch]]:
+    for r in plan.ranges:
+        yield r, keyed_records(TP(r.topic, r.partition), r.start, r.stop).records
 
 
 def typed_again(plan: ReadPlan) -> Iterator[tuple[KafkaRange, pa.RecordBatch]]:

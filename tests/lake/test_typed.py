@@ -19,7 +19,7 @@ import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from google.protobuf import descriptor_pb2 as pb
 from pyiceberg.table import StaticTable
 
@@ -46,7 +46,8 @@ def rows_of(landing: Landing, name: str) -> list[dict[str, Any]]:
     table = landing.config.table(name)
     assert table is not None
     if table.format == "delta":
-        rows = DeltaTable(table.path).to_pyarrow_table()
+        query = QueryBuilder().register("t", DeltaTable(table.path))
+        rows = pa.table(query.execute("SELECT * FROM t").read_all())
     else:
         versions = [int(p.name[1:].split(".")[0]) for p in Path(table.path, "metadata").glob("v*.metadata.json")]
         rows = StaticTable.from_metadata(f"{table.path}/metadata/v{max(versions)}.metadata.json").scan().to_arrow()

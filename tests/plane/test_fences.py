@@ -132,5 +132,19 @@ def test_x4_a_table_of_one_row_per_key_goes_back_to_the_version_that_held_the_li
     landing.rewind(1)
     assert state() == (0, ""), "no version held the first checkpoint alone"
     landing.region.plane.do(lambda tx: tx.delete(TableCommit, ("number", "=", 1)))
-    with pytest.raises(Refused, match=r"version table bronze .* had at checkpoint 1 is not known.*undeclare bronze"):
+    with pytest.raises(Refused, match=r"bronze .* cannot go back to checkpoint 1: no commit.*undeclare bronze"):
         state()
+
+
+def test_x4_a_table_of_one_row_per_key_is_not_emptied_by_a_rewind_into_a_commit_that_spans_the_historys_edge(
+    landing: Landing,
+) -> None:
+    """What led to the edge cannot be written again: the table would stay without its rows for ever."""
+    for _ in range(5):
+        landing.land(10)
+    made = allowed(landing, "one")
+    landing.region.plane.do(lambda tx: permits.finish_commit(tx, made, version="one", rows=100))
+    landing.retire(1, 2, 3, history=1)
+    landing.rewind(4)
+    with pytest.raises(Refused, match="cannot go back to checkpoint 4"):
+        landing.region.plane.read(lambda r, region: table_versions.state_at(r, region, tables.of(r, "bronze")))

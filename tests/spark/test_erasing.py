@@ -11,10 +11,8 @@ from pyspark.sql import SparkSession
 
 from crkafka_core.model.offsets import TP
 from crkafka_core.spark import erasing, frames, tables
-from crkafka_core.verify import in_tables
-from crkafka_core.verify.verdict import Findings
+from tests.lake.test_typed import made, schema
 from tests.rigs.landing import Landing
-from tests.spark.test_typed import made, schema
 
 pytestmark = pytest.mark.spark
 GONE = {TP("orders", 0): {1, 2, 5}}
@@ -59,28 +57,3 @@ def test_good_and_bad_records_leave_raw_and_typed_tables_and_no_replay_brings_th
     tables.fence_all(spark, region)
     assert places(spark, landing) == {"raw": [0, 3], "typed": [], "typed_dead": [0, 3]}
     assert all(tables.look(spark, region, name).clean for name in ("typed", "raw"))
-
-
-def test_dead_letters_leave_beside_a_table_by_key_and_verify_knows_what_was_erased(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    """The table by key has not got the second checkpoint yet, and takes it without them."""
-    (tmp_path / "order.json").write_text(json.dumps(schema(id="integer")))
-    values: dict[Any, bytes] = {("orders", o): b'{"id": %d}' % o if o % 5 else b"no JSON" for o in range(20)}
-    declared = {"name": "now", "format": "delta", "mode": "upsert", "typed": {"json": str(tmp_path / "order.json")}}
-    landing = made(tmp_path, values, declared, keys=lambda o: b"%d" % (o % 3))
-    region = landing.region
-    landing.land(6)
-    tables.advance(spark, region, "now")
-    landing.land(5)
-    done = erasing.erase(lambda: spark, region, {TP("orders", 0): {5, 9, 10}})
-    assert (done.checkpoints, dict(done.left)) == ({1: 1, 2: 2}, {"now": erasing.BY_KEY})
-    assert places(spark, landing)["now_dead"] == [0]
-    tables.advance(spark, region, "now")
-    assert places(spark, landing) == {"now": [6, 7, 8], "now_dead": [0]}
-    found = Findings()
-    assert in_tables.look(region, found) and not found.kept and not found.notes
-    assert all(tables.look(spark, region, name).clean for name in ("now", "now_dead"))
-    landing.land(9)
-    tables.advance(spark, region, "now")
-    assert places(spark, landing) == {"now": [17, 18, 19], "now_dead": [0, 15]}

@@ -8,12 +8,13 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import pyarrow as pa
 
+from crkafka_core.lake import vectors
 from crkafka_core.lake.delta import state as states
 from crkafka_core.lake.delta.state import AddedFile, State
 from crkafka_core.lake.evolution import Incompatible, evolved
@@ -22,11 +23,13 @@ from crkafka_core.lake.port import (
     DataFile,
     LogEntry,
     Marks,
+    Moved,
     NewFile,
     Part,
     Snapshot,
     Stamp,
 )
+from crkafka_core.lake.vectors import Positions
 from crkafka_core.model.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -45,6 +48,7 @@ _FEATURES = _READ_FEATURES | {
     "inCommitTimestamp",
 }
 """With which we can write, as long as what they are for is not used, or asks no more than we write."""
+VECTORS = "delta.enableDeletionVectors"
 _ANY = 2**63 - 1
 _OWNER = "crkafka"
 _STATE = ("token", "checkpoint", "settled", "version")
@@ -76,16 +80,14 @@ class DeltaSnapshot(Snapshot):
         return None if any(text is None for _, text in texts) else [_entry(n, text) for n, text in texts if text]
 
     def files(self, numbers: tuple[int, int] | None = None) -> Iterable[DataFile]:
-        marked: Mapping[str, list[bool]] | None = None
         for added in self._state.files.values():
             file = added.file
             held = file.numbers
             if numbers is not None and held is not None and (held[1] < numbers[0] or held[0] > numbers[1]):
                 continue
-            if file.marks is not None:
-                marked = self._table.marks(self.version) if marked is None else marked
-                kept = next((flags for uri, flags in marked.items() if uri.endswith("/" + added.action["path"])), [])
-                file = replace(file, marks=Marks(tuple(i for i, there in enumerate(kept) if not there)))
+            if vector := added.marked:
+                read = partial(vectors.delta_vector, vector, self._table.read)
+                file = replace(file, marks=Marks(Positions(added.key, read, vector["cardinality"])))
             yield file
 
     def commit(
@@ -100,15 +102,15 @@ class DeltaSnapshot(Snapshot):
         info: Mapping[str, Any] | None = None,
         keep: Callable[[], Collection[int]] = tuple,
     ) -> DeltaSnapshot:
-        if marks:
-            raise CannotCommit(f"Table {self._table.name}: rows of a Delta table are not marked by us.")
-        self._check(bool(remove) and changes_rows)
+        self._check(bool(remove or marks) and changes_rows)
         now = max(int(time.time() * 1000), (self._in_commit_time() or 0) + 1)
         about = commit_info(now, "WRITE" if changes_rows else "OPTIMIZE", stamp, info or {})
         about |= {} if self._in_commit_time() is None else {"inCommitTimestamp": now}
-        by_path = {added.file.path: added for added in self._state.files.values()} if remove else {}
-        if lost := [file.path for file in remove if file.path not in by_path]:
+        marks = marks or {}
+        by_path = {added.file.path: added for added in self._state.files.values()} if remove or marks else {}
+        if lost := [file.path for file in (*remove, *marks) if file.path not in by_path]:
             raise ValueError(f"not in version {self.version}: {lost[:3]}")
+        vector_file, described = self._vectors(add, marks)
         metadata: list[Mapping[str, Any]] = []
         if schema is not None:
             metadata = [{"metaData": {**self._state.metadata, "schemaString": self._evolved(schema)}}]
@@ -118,10 +120,34 @@ class DeltaSnapshot(Snapshot):
             {"commitInfo": about},
             *metadata,
             *actions_of_stamp(stamp, self.version + 1),
-            *({"remove": _removed(by_path[file.path], now, changes_rows)} for file in remove),
-            *({"add": _added(file, now, changes_rows)} for file in add),
+            *({"remove": _removed(by_path[file.path], now, changes_rows)} for file in (*remove, *marks)),
+            *({"add": _added(file, now, changes_rows, described.get(file.path))} for file in add),
+            *({"add": _marked(by_path[file.path], now, changes_rows, described.get(file.path))} for file in marks),
         ]
-        return DeltaSnapshot(self._table, self._table.put(self._state, actions))
+        try:
+            return DeltaSnapshot(self._table, self._table.put(self._state, actions))
+        except Moved:
+            if vector_file:
+                self._table.storage.delete(vector_file)
+            raise
+
+    def _vectors(
+        self, add: Sequence[NewFile], marks: Mapping[DataFile, Marks]
+    ) -> tuple[str, Mapping[str, vectors.Descriptor]]:
+        """Put one file with the deletion vectors of a commit; its name, and the descriptor of each data file's vector by its path."""
+        wanted = {file.path: file.marks for file in add if isinstance(file, DataFile) and file.marks}
+        wanted |= {file.path: new for file, new in marks.items()}
+        filled = {path: of.positions for path, of in wanted.items() if len(of.positions)}
+        if not filled:
+            return "", {}
+        if str(self.properties.get(VECTORS)).lower() != "true":
+            raise CannotCommit(
+                f"Rows of table {self._table.name} at {self._table.path} cannot be marked: it has no deletion vectors.",
+                hint=f"ALTER TABLE delta.`{self._table.path}` SET TBLPROPERTIES ('{VECTORS}' = 'true'); it is tried again.",
+            )
+        name, content, described = vectors.delta_file([*filled.values()])
+        self._table.storage.put_together([(name, content)])
+        return name, dict(zip(filled, described, strict=True))
 
     def _evolved(self, schema: pa.Schema) -> str:
         """The log's schema with the added columns; existing columns keep their metadata."""
@@ -243,9 +269,11 @@ _WRITER = (
 """Features of versions of the protocol from before features had names."""
 
 
-def protocol_of(schema: pa.Schema, there: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a table with these columns asks of programs: times without a zone are a feature of their own."""
-    if not any(_zoneless(field.type) for field in schema):
+def protocol_of(schema: pa.Schema, there: Mapping[str, Any], *, marks: bool = False) -> Mapping[str, Any]:
+    """What a table with these columns asks of programs: times without a zone are a feature of their own, and deletion vectors are."""
+    features = {"timestampNtz"} if any(_zoneless(field.type) for field in schema) else set[str]()
+    features |= {"deletionVectors"} if marks else set()
+    if not features:
         return there
     reader, writer = list(there.get("readerFeatures") or ()), there.get("writerFeatures")
     old = int(there.get("minWriterVersion", 2))
@@ -253,8 +281,8 @@ def protocol_of(schema: pa.Schema, there: Mapping[str, Any]) -> Mapping[str, Any
     return {
         "minReaderVersion": 3,
         "minWriterVersion": 7,
-        "readerFeatures": sorted({*reader, "timestampNtz"}),
-        "writerFeatures": sorted({*writer, "timestampNtz"}),
+        "readerFeatures": sorted({*reader, *features}),
+        "writerFeatures": sorted({*writer, *features}),
     }
 
 
@@ -333,7 +361,7 @@ def written(actions: Iterable[Mapping[str, Any]]) -> bytes:
     return "\n".join(json.dumps(action, ensure_ascii=False) for action in actions).encode()
 
 
-def _added(file: NewFile, now: int, changes_rows: bool) -> dict[str, Any]:
+def _added(file: NewFile, now: int, changes_rows: bool, vector: vectors.Descriptor | None = None) -> dict[str, Any]:
     lowest, highest = (
         {name: told for name, value in bounds.items() if (told := _in_stats(value, up=up)) is not None}
         for bounds, up in ((file.lowest, False), (file.highest, True))
@@ -344,6 +372,7 @@ def _added(file: NewFile, now: int, changes_rows: bool) -> dict[str, Any]:
         "minValues": {name: lowest[name] for name in lowest if name in both},
         "maxValues": {name: highest[name] for name in highest if name in both},
         "nullCount": dict(file.nulls),
+        **({"tightBounds": False} if vector else {}),
     }
     return {
         "path": quote(file.path),
@@ -352,6 +381,22 @@ def _added(file: NewFile, now: int, changes_rows: bool) -> dict[str, Any]:
         "modificationTime": now,
         "dataChange": changes_rows,
         "stats": json.dumps(stats, ensure_ascii=False),
+        **({"deletionVector": vector} if vector else {}),
+    }
+
+
+def _marked(added: AddedFile, now: int, changes_rows: bool, vector: vectors.Descriptor | None) -> dict[str, Any]:
+    """A file of the table with other marks; None: with none."""
+    action = added.action
+    stats = {**json.loads(action.get("stats") or "{}"), "tightBounds": vector is None}
+    return {
+        "path": action["path"],
+        "partitionValues": dict(action.get("partitionValues") or {}),
+        "size": action["size"],
+        "modificationTime": now,
+        "dataChange": changes_rows,
+        "stats": json.dumps(stats, ensure_ascii=False),
+        **({"deletionVector": vector} if vector else {}),
     }
 
 

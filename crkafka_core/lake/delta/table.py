@@ -14,6 +14,7 @@ import pyarrow as pa
 from crkafka_core.config.location import arrow_url, split_endpoint
 from crkafka_core.lake.delta import state as states
 from crkafka_core.lake.delta.snapshot import (
+    VECTORS,
     DeltaSnapshot,
     actions_of_stamp,
     commit_info,
@@ -24,7 +25,8 @@ from crkafka_core.lake.delta.snapshot import (
 )
 from crkafka_core.lake.delta.state import State
 from crkafka_core.lake.folder import folder_of
-from crkafka_core.lake.port import CannotCommit, Moved, Part, Stamp, TableLog, TableUnavailable, Unknown
+from crkafka_core.lake.port import KEYS, CannotCommit, Moved, Part, Stamp, TableLog, TableUnavailable, Unknown
+from crkafka_core.lake.vectors import vector_file
 from crkafka_core.segments.errors import StorageUnavailable, without_secrets
 
 _log = logging.getLogger(__name__)
@@ -74,18 +76,18 @@ class DeltaTable(TableLog):
     ) -> DeltaSnapshot:
         if any(part.transform != "identity" for part in parts):
             raise CannotCommit(f"Table {self.name}: Delta has only partitions of whole columns.")
-        now = _now()
+        now, marks = _now(), KEYS in properties
         metadata = {
             "id": str(uuid.uuid4()),
             "format": {"provider": "parquet", "options": {}},
             "schemaString": schema_text(schema),
             "partitionColumns": [part.column for part in parts],
-            "configuration": dict(properties),
+            "configuration": {**properties, **({VECTORS: "true"} if marks else {})},
             "createdTime": now,
         }
         actions: list[Mapping[str, Any]] = [
             {"commitInfo": commit_info(now, "CREATE TABLE", stamp, {})},
-            {"protocol": protocol_of(schema, {"minReaderVersion": 1, "minWriterVersion": 2})},
+            {"protocol": protocol_of(schema, {"minReaderVersion": 1, "minWriterVersion": 2}, marks=marks)},
             {"metaData": metadata},
             *actions_of_stamp(stamp, 0),
         ]
@@ -140,9 +142,32 @@ class DeltaTable(TableLog):
             raise self.trouble(error) from error
         # One that was just made may be of a commit under way, however short the table's own retention is (SPEC K6).
         before = time.time() - _LEAST_AGE_S
-        young = {each.path for each in self.storage.list("") if each.modified >= before} if gone else set()
+        stay = {each.path for each in self.storage.list("") if each.modified >= before} if gone else set()
+        if vectors := {path for path in gone if path not in stay and path.endswith(".bin")}:
+            stay |= self._vectors_in_use(vectors, min(keep, default=None), delta, hours)
         # Not by deltalake, which refuses tables with CLUSTER BY.
-        return sum(self.storage.delete(path) for path in gone if path not in young)
+        return sum(self.storage.delete(path) for path in gone if path not in stay)
+
+    def _vectors_in_use(self, vectors: Collection[str], first: int | None, delta: Any, hours: int | None) -> set[str]:
+        """Deletion vectors, which deltalake takes for files that no version has (docs/clients.md C-P21).
+
+        Those of the newest version, and those that a commit took out of the table after the version `first`, or within the retention.
+        """
+        state = self._newest()
+        if state is None:
+            return set(vectors)
+        used = {name for added in state.files.values() if (name := vector_file(added.marked))}
+        hours = _hours(delta.metadata().configuration) if hours is None else hours
+        since = (time.time() - hours * 3600) * 1000
+        for stored in self.storage.list("_delta_log"):
+            found = _IN_LOG.match(stored.path)
+            if found is None or found[2] != "json":
+                continue
+            if stored.modified * 1000 < since and (first is None or int(found[1]) <= first):
+                continue
+            for action in states.actions_of(states.read_commit(self.storage, int(found[1])) or b""):
+                used |= {vector_file((action.get("remove") or {}).get("deletionVector"))}
+        return used
 
     def _kept(self, versions: Collection[int]) -> list[int]:
         """Those that the log still has: deltalake raises for another one."""
@@ -151,21 +176,27 @@ class DeltaTable(TableLog):
         commits = {int(found[1]) for found in log if found[2] == "json"}
         return sorted(v for v in versions if v in commits and (v >= first or 0 in commits))
 
-    def marks(self, version: int) -> dict[str, list[bool]]:
-        """File → whether each row up to the last marked one is there."""
-        lake = deltalake()
-        try:
-            delta = lake.DeltaTable(self.uri, version=version, storage_options=self._options)
-            rows = pa.table(delta.deletion_vectors()).to_pylist()
-        except (lake.exceptions.DeltaError, OSError) as error:
-            raise self.trouble(error) from error
-        return {row["filepath"]: row["selection_vector"] for row in rows}
+    def read(self, path: str) -> bytes:
+        """A small file of the table."""
+        with self.storage.open_read(path) as source:
+            return bytes(source.read())
 
     def trouble(self, error: Exception) -> TableUnavailable:
         """What the library said, as an error with the table's name."""
         return TableUnavailable(
             f"Table {self.name} at {self.path} could not be read or written: {_said(error)}.", hint="It is tried again."
         )
+
+
+_UNITS = {"hour": 1, "day": 24, "week": 168}
+_RETENTION = re.compile(r"(?:interval\s+)?(\d+)\s+(hour|day|week)s?", re.IGNORECASE)
+
+
+def _hours(properties: Mapping[str, str]) -> int:
+    """For how long files stay that have left a table; for ever where its own words for that are not known here."""
+    text = properties.get("delta.deletedFileRetentionDuration")
+    found = _RETENTION.fullmatch((text or "interval 7 days").strip())
+    return int(found[1]) * _UNITS[found[2].lower()] if found else 10**6
 
 
 def _now() -> int:

@@ -8,7 +8,7 @@ files, and the deletion vectors of format version 3.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -24,6 +24,7 @@ from crkafka_core.lake.iceberg.avro import Entry, Manifest
 from crkafka_core.lake.iceberg.folder import Folder
 from crkafka_core.lake.iceberg.manifests import Manifests
 from crkafka_core.lake.port import CannotCommit, Marks
+from crkafka_core.lake.vectors import Positions, as_array
 from crkafka_core.segments import rows
 
 _PATH, _POSITION = 2147483546, 2147483545
@@ -66,36 +67,6 @@ class Source:
         return np.concatenate(found) if found else np.empty(0, np.int64)
 
 
-class Positions(Collection[int]):
-    """Marks of a data file, in order; read when they are asked for. Those of the same places are equal."""
-
-    def __init__(self, folder: Folder, sources: Collection[Source]) -> None:
-        self._folder, self.sources = folder, frozenset(sources)
-
-    @cached_property
-    def _all(self) -> npt.NDArray[np.int64]:
-        return np.unique(np.concatenate([source.read(self._folder) for source in self.sources]))
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._all.tolist())
-
-    def __len__(self) -> int:
-        (first, *others) = self.sources
-        return len(self._all) if others or first.shared else first.rows
-
-    def __contains__(self, position: object) -> bool:
-        return isinstance(position, int) and bool(np.isin(position, self._all))
-
-    def __array__(self, *_: Any, **__: Any) -> npt.NDArray[np.int64]:
-        return self._all
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Positions) and self.sources == other.sources
-
-    def __hash__(self) -> int:
-        return hash(self.sources)
-
-
 class Deletes:
     """All marks of a snapshot, by the data file that they are of."""
 
@@ -108,7 +79,14 @@ class Deletes:
 
     def marks(self, path: str, sequence: int) -> Marks | None:
         sources = self.of(path, sequence)
-        return Marks(Positions(self._folder, sources)) if sources else None
+        if not sources:
+            return None
+        (first, *others) = sources
+        count = None if others or first.shared else first.rows
+        return Marks(Positions(frozenset(sources), lambda: self._read(sources), count))
+
+    def _read(self, sources: Sequence[Source]) -> npt.NDArray[np.int64]:
+        return np.unique(np.concatenate([source.read(self._folder) for source in sources]))
 
     @cached_property
     def _by_file(self) -> dict[str, list[Source]]:
@@ -147,9 +125,11 @@ def _only(file: dict[str, Any]) -> str | None:
     return least.decode() if least is not None and least == most else None
 
 
-def write(folder: Folder, name: str, path: str, positions: Iterable[int], partition: dict[str, Any]) -> dict[str, Any]:
+def write(
+    folder: Folder, name: str, path: str, positions: Collection[int], partition: dict[str, Any]
+) -> dict[str, Any]:
     """A file of deletes for a data file, as a manifest has it."""
-    array = np.unique(np.fromiter(positions, np.int64))
+    array = as_array(positions)
     batch = pa.record_batch([pa.repeat(path, len(array)), pa.array(array)], schema=_SCHEMA)
     size = rows.write(folder.storage, name, [batch], compression="zstd")
     ends = [{_PATH: path.encode(), _POSITION: values.to_bytes(int(at), "long")} for at in (array[0], array[-1])]

@@ -13,17 +13,18 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 
 from crkafka_core.lake.iceberg import avro, columns, expiry, files, partitions, stamps, summary
 from crkafka_core.lake.iceberg.folder import Folder
 from crkafka_core.lake.iceberg.manifests import Manifests, NextManifests
-from crkafka_core.lake.iceberg.marks import Deletes
+from crkafka_core.lake.iceberg.marks import Deletes, Source
 from crkafka_core.lake.iceberg.marks import write as write_marks
 from crkafka_core.lake.iceberg.metadata import MAIN, Metadata, SnapshotEntry, Update, check_written_here
 from crkafka_core.lake.port import (
+    KEYS,
     CannotCommit,
     DataFile,
     LogEntry,
@@ -34,6 +35,7 @@ from crkafka_core.lake.port import (
     Stamp,
     TableLog,
 )
+from crkafka_core.lake.vectors import Positions
 from crkafka_core.segments.storage import Storage
 
 
@@ -64,7 +66,7 @@ class IcebergLog(TableLog, ABC):
         check_written_here(metadata, self.name)
         head = metadata.head
         if version:
-            head = metadata.snapshots.get(int(version))
+            head = next((s for s in metadata.snapshots.values() if s["sequence-number"] == int(version)), None)
             if head is None:
                 return None
         return IcebergSnapshot(self, metadata, at, head)
@@ -151,6 +153,7 @@ class IcebergSnapshot(Snapshot):
         updates += [
             {"action": "add-snapshot", "snapshot": made},
             {"action": "set-snapshot-ref", "ref-name": MAIN, "type": "branch", "snapshot-id": then.snapshot},
+            *self._tag(stamp, then.snapshot),
             {"action": "set-properties", "updates": {**self._names(evolved), **stamps.state(stamp)}},
             *([{"action": "remove-snapshots", "snapshot-ids": forgotten}] if forgotten else []),
         ]
@@ -160,6 +163,12 @@ class IcebergSnapshot(Snapshot):
             then.discard()
             raise
         return IcebergSnapshot(self.log, metadata, at, metadata.head)
+
+    def _tag(self, stamp: Stamp, snapshot: int) -> list[Update]:
+        """Lets others' expiry leave the version to which the next commit of a table with one row for each key may go back."""
+        if KEYS not in self.properties or not stamp.permit:
+            return []
+        return [{"action": "set-snapshot-ref", "ref-name": "crkafka", "type": "tag", "snapshot-id": snapshot}]
 
     def _remove(self, then: NextManifests, gone: Collection[DataFile], marks: Mapping[DataFile, Marks]) -> None:
         """Files that leave the table, and marks that leave it with them or are replaced."""
@@ -212,7 +221,11 @@ class IcebergSnapshot(Snapshot):
     def _check_shared(self, file: DataFile, marks: Marks) -> None:
         """Marks in a file that has marks of other files too can become more, and not fewer."""
         before = file.marks.positions if file.marks else ()
-        if any(s.shared for s in getattr(before, "sources", ())) and not set(before) <= set(marks.positions):
+        if (
+            isinstance(before, Positions)
+            and any(s.shared for s in cast("frozenset[Source]", before.places))
+            and not set(before) <= set(marks.positions)
+        ):
             raise CannotCommit(
                 f"Marks of {file.path} lie in one file with those of others, which another program wrote.",
                 hint="CALL catalog.system.rewrite_position_delete_files(…) in Spark, then the table goes on by itself.",

@@ -1,62 +1,35 @@
-"""Typed tables without a line of code: columns by a schema that goes on, bad records as declared, none lost or doubled (SPEC K6)."""
+"""Typed tables with one row for each of Kafka's keys, and their dead letters: by the one road, without Spark (SPEC K6)."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from pyspark.sql import SparkSession
 
+from crkafka_core.lake import audit, road
 from crkafka_core.model.errors import Refused
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Checkpoint
 from crkafka_core.plane import tables as plane
-from crkafka_core.spark import tables
+from crkafka_core.spark import erasing
 from crkafka_core.verify import in_tables
 from crkafka_core.verify.verdict import Findings
-from tests.rigs.landing import Landing, records
-from tests.rigs.memory import MemoryStore
+from tests.lake.test_typed import advance, made, rows_of, schema
+from tests.rigs.landing import Landing
 
 
-def schema(**properties: str) -> dict[str, Any]:
-    return {"type": "object", "required": ["id"], "properties": {n: {"type": t} for n, t in properties.items()}}
+def mend(region: Any, name: str) -> None:
+    """As `crkafka tables mend` does."""
+    if not (found := audit.look(region, name)).clean:
+        road.mend(region, name, found)
 
 
-def made(
-    folder: Path,
-    values: Mapping[tuple[str, int], bytes | None],
-    *declared: dict[str, Any],
-    keys: Callable[[int], bytes | None] | None = None,
-    **more: Any,
-) -> Landing:
-    """`values` by topic and offset, `keys` by offset."""
-
-    def batch_of(tp: TP, start: int, stop: int) -> Any:
-        batch = records(tp, start, stop)
-        given = pa.array([values[tp.topic, o] for o in range(start, stop)], pa.binary())
-        rows = batch.records.set_column(1, "value", given)
-        if keys is not None:
-            rows = rows.set_column(0, "key", pa.array([keys(o) for o in range(start, stop)], pa.binary()))
-        return type(batch)(rows, batch.runs)
-
-    named = [{**t, "path": str(folder / t["name"])} for t in declared]
-    return Landing(MemoryStore(), folder, partitions=1, members=1, tables=named, batch_of=batch_of, **more)
-
-
-def rows_of(spark: SparkSession, landing: Landing, name: str) -> list[dict[str, Any]]:
-    found = [r.asDict(recursive=True) for r in tables.read_table(spark, landing.region, name).collect()]
-    return sorted(found, key=lambda r: r.get("kafka_offset", r.get("offset")))  # type: ignore[return-value, arg-type]
-
-
-@pytest.mark.spark
 def test_K6_a_record_without_a_key_is_a_bad_one_of_a_table_with_one_row_for_each(
-    spark: SparkSession, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
     """It kept the table where it was for ever: nobody can take it out of Kafka, and a typed table has no shape to leave it out."""
     file = tmp_path / "order.json"
@@ -65,18 +38,17 @@ def test_K6_a_record_without_a_key_is_a_bad_one_of_a_table_with_one_row_for_each
     table = {"name": "now", "format": "delta", "mode": "upsert", "typed": {"json": str(file)}}
     landing = made(tmp_path, values, table, keys=lambda o: None if o in (1, 2, 3) else b"%d" % (o % 2))
     landing.land(6)
-    done = tables.advance(spark, landing.region, "now")
+    done = advance(landing.region, "now")
     assert done is not None and (done.rows, done.bad) == (3, 3)
-    assert [r["id"] for r in rows_of(spark, landing, "now")] == [4, 5]
-    reasons = [(r["offset"], r["reason"].partition(",")[0]) for r in rows_of(spark, landing, "now_dead")]
+    assert [r["id"] for r in rows_of(landing, "now")] == [4, 5]
+    reasons = [(r["offset"], r["reason"].partition(",")[0]) for r in rows_of(landing, "now_dead")]
     assert reasons == [(1, "the record has no key"), (2, "the record has no key"), (3, "no JSON")]
     found = Findings()
     assert in_tables.look(landing.region, found) and not found.kept
 
 
-@pytest.mark.spark
 def test_K6_what_others_did_to_rows_of_older_checkpoints_is_undone_though_their_number_is_right(
-    spark: SparkSession, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
     """Of a table by key, in the dead letters beside it, which are never written again."""
     file = tmp_path / "order.json"
@@ -86,28 +58,26 @@ def test_K6_what_others_did_to_rows_of_older_checkpoints_is_undone_though_their_
     landing = made(tmp_path, values, table, keys=lambda o: b"%d" % o)
     for _ in range(2):
         landing.land(4)
-        tables.advance(spark, landing.region, "typed")
+        advance(landing.region, "typed")
     for name, column in (("typed", '"kafka_offset"'), ("typed_dead", '"offset"')):
-        before, there = rows_of(spark, landing, name), DeltaTable(str(tmp_path / name))
+        before, there = rows_of(landing, name), DeltaTable(str(tmp_path / name))
         there.update(updates={column: f"{column} + 100"}, predicate=f"{column} < 4")
-        assert tables.look(spark, landing.region, name).foreign == 1
-        tables.mend(spark, landing.region, name)
-        assert rows_of(spark, landing, name) == before
+        assert audit.look(landing.region, name).foreign == 1
+        mend(landing.region, name)
+        assert rows_of(landing, name) == before
         there.update_incremental()
         there.delete(f"{column} < 4")
-        tables.mend(spark, landing.region, name)
-        assert rows_of(spark, landing, name) == before
-        assert tables.look(spark, landing.region, name).clean
+        mend(landing.region, name)
+        assert rows_of(landing, name) == before
+        assert audit.look(landing.region, name).clean
     DeltaTable(str(tmp_path / "typed_dead")).delete('"offset" < 4')
     DeltaTable(str(tmp_path / "typed_dead")).vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
-    said = "What others did to table typed_dead cannot be undone.*`crkafka tables undeclare typed`"
-    with pytest.raises(Refused, match=said):
-        tables.mend(spark, landing.region, "typed_dead")
+    mend(landing.region, "typed_dead")
+    assert rows_of(landing, "typed_dead") == before
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize("format", ["delta", "iceberg"])
-def test_K6_fields_may_have_names_that_are_syntax_to_spark(spark: SparkSession, tmp_path: Path, format: str) -> None:
+def test_K6_fields_may_have_names_that_are_syntax_to_spark(tmp_path: Path, format: str) -> None:
     file, names = tmp_path / "order.json", ["k8s.io/name", "@timestamp", "it`s", "value", "Topic", "select"]
     file.write_text(json.dumps(schema(id="integer")))
     values = {("orders", o): json.dumps(dict.fromkeys([*names, "late.too"], o)).encode() for o in range(4)}
@@ -116,8 +86,8 @@ def test_K6_fields_may_have_names_that_are_syntax_to_spark(spark: SparkSession, 
     for there in (names, [*names, "late.too"]):
         file.write_text(json.dumps(schema(**dict.fromkeys(there, "integer")) | {"required": []}))
         landing.land(2)
-        tables.advance(spark, landing.region, "typed")
-    found = rows_of(spark, landing, "typed")
+        advance(landing.region, "typed")
+    found = rows_of(landing, "typed")
     assert [[r[n] for n in names] for r in found] == [[o] * len(names) for o in range(4)]
     assert [r["late.too"] for r in found] == [None, None, 2, 3]
 
@@ -136,34 +106,32 @@ def of_two_topics(folder: Path, *tables: dict[str, str]) -> Landing:
     return made(folder, values, *({**typed, **each} for each in tables), topics=["orders", "refunds"])
 
 
-@pytest.mark.spark
 def test_K6_what_was_written_of_other_topics_than_are_named_today_stays_and_is_no_damage(
-    spark: SparkSession, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
     """`mend` took the rows of a topic out that the region does not read any more, and `verify` told of them."""
     landing = of_two_topics(tmp_path, {"name": "typed", "topics": ["orders", "refunds"], "mode": "upsert"})
     landing.land(2)
-    tables.advance(spark, landing.region, "typed")
-    found = {name: sorted(map(str, rows_of(spark, landing, name))) for name in ("typed", "typed_dead")}
+    advance(landing.region, "typed")
+    found = {name: sorted(map(str, rows_of(landing, name))) for name in ("typed", "typed_dead")}
     assert sum(map(len, found.values())) == 4
     changed = tuple(t.model_copy(update={"topics": ("orders",)}) for t in landing.config.tables)
     region = replace(landing.region, config=landing.config.model_copy(update={"tables": changed}))
-    assert tables.look(spark, region, "typed").clean and tables.look(spark, region, "typed_dead").clean
-    assert tables.mend(spark, region, "typed") is None
+    assert audit.look(region, "typed").clean and audit.look(region, "typed_dead").clean
+    mend(region, "typed")
     findings = Findings()
     assert in_tables.look(region, findings) == ("typed", "typed_dead")
     assert list(map(str, findings.kept)) == []
-    assert {name: sorted(map(str, rows_of(spark, landing, name))) for name in found} == found
+    assert {name: sorted(map(str, rows_of(landing, name))) for name in found} == found
 
 
-@pytest.mark.spark
 def test_K6_dead_letters_that_join_a_table_by_key_too_late_are_named_and_let_go(
-    spark: SparkSession, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
     """Only the table itself was named, which was to be made anew; and the old configuration alone did not bring it back."""
     landing = of_two_topics(tmp_path, {"name": "typed", "mode": "upsert", "on_bad_record": "skip"})
     landing.land(1)
-    tables.advance(spark, landing.region, "typed")
+    advance(landing.region, "typed")
     (tmp_path / "later").mkdir()
     later = of_two_topics(tmp_path / "later", {"name": "typed", "mode": "upsert"}).config.tables
     for table in (dead := landing.config.tables[0].model_copy(update={"on_bad_record": None}), later[1]):
@@ -173,28 +141,66 @@ def test_K6_dead_letters_that_join_a_table_by_key_too_late_are_named_and_let_go(
     with pytest.raises(
         Refused, match="`crkafka tables undeclare typed_dead`, which joins it too late, and what the configuration was"
     ):
-        tables.advance(spark, region, "typed")
+        advance(region, "typed")
     region.plane.do(lambda tx: plane.undeclare(tx, "typed_dead"))
-    done = tables.advance(spark, landing.region, "typed")
+    done = advance(landing.region, "typed")
     assert done is not None and done.acknowledged == 2
 
 
-@pytest.mark.spark
-def test_T2_a_table_by_key_does_not_begin_behind_what_is_forgotten(spark: SparkSession, tmp_path: Path) -> None:
-    """Put back after it was undeclared, it would lose the rows of keys that nobody has written since."""
+def test_T2_a_table_by_key_does_not_begin_behind_what_is_forgotten(
+    tmp_path: Path,
+) -> None:
+    """At a new path it would lose the rows of keys that no record has had since; where it lies it has them."""
     landing = of_two_topics(
-        tmp_path, {"name": "typed", "mode": "upsert", "on_bad_record": "skip", "topics": ["refunds"]}
+        tmp_path, {"name": "typed", "mode": "upsert", "on_bad_record": "skip", "topics": ["orders"]}
     )
     landing.land(1)
-    tables.advance(spark, landing.region, "typed")
-    version = DeltaTable(str(tmp_path / "typed")).version()
-    landing.region.plane.do(lambda tx: plane.undeclare(tx, "typed"))
+    advance(landing.region, "typed")
     landing.land(1)
     landing.region.plane.do(lambda tx: tx.delete(Checkpoint, ("id", "=", 1)))
-    landing.declare(landing.config.tables[0])
-    for _ in range(2):
-        with pytest.raises(
-            Refused, match="what led to checkpoint 1 is not archived any more: rows of keys that came before"
-        ):
-            tables.advance(spark, landing.region, "typed")
-    assert DeltaTable(str(tmp_path / "typed")).version() == version
+    declared = landing.config.tables[0]
+    for path in (f"{declared.path}-new", declared.path):
+        landing.region.plane.do(lambda tx: plane.undeclare(tx, "typed"))
+        landing.declare(declared.model_copy(update={"path": path}))
+        if path != declared.path:
+            with pytest.raises(
+                Refused, match="what led to checkpoint 1 is not archived any more: rows of keys that came before"
+            ):
+                advance(landing.region, "typed")
+            assert not Path(path).exists()
+    advance(landing.region, "typed")
+    assert [row["id"] for row in rows_of(landing, "typed")] == [1]
+
+
+def no_spark() -> Any:
+    raise AssertionError("no Spark is needed")
+
+
+def places(landing: Landing) -> dict[str, list[int]]:
+    names = {"now": "kafka_offset", "now_dead": "offset"}
+    return {name: [row[column] for row in rows_of(landing, name)] for name, column in names.items()}
+
+
+def test_dead_letters_leave_beside_a_table_by_key_and_verify_knows_what_was_erased(
+    tmp_path: Path,
+) -> None:
+    """The table by key has not got the second checkpoint yet, and takes it without them."""
+    (tmp_path / "order.json").write_text(json.dumps(schema(id="integer")))
+    values: dict[Any, bytes] = {("orders", o): b'{"id": %d}' % o if o % 5 else b"no JSON" for o in range(20)}
+    declared = {"name": "now", "format": "delta", "mode": "upsert", "typed": {"json": str(tmp_path / "order.json")}}
+    landing = made(tmp_path, values, declared, keys=lambda o: b"%d" % (o % 3))
+    region = landing.region
+    landing.land(6)
+    advance(region, "now")
+    landing.land(5)
+    done = erasing.erase(no_spark, region, {TP("orders", 0): {5, 9, 10}})
+    assert (done.checkpoints, dict(done.left)) == ({1: 1, 2: 2}, {"now": erasing.BY_KEY})
+    assert places(landing)["now_dead"] == [0]
+    advance(region, "now")
+    assert places(landing) == {"now": [6, 7, 8], "now_dead": [0]}
+    found = Findings()
+    assert in_tables.look(region, found) and not found.kept and not found.notes
+    assert all(audit.look(region, name).clean for name in ("now", "now_dead"))
+    landing.land(9)
+    advance(region, "now")
+    assert places(landing) == {"now": [17, 18, 19], "now_dead": [0, 15]}

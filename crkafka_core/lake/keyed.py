@@ -1,0 +1,205 @@
+"""A table with one row for each key: what a commit adds to it, and marks in it (SPEC K6).
+
+A commit begins with the files and marks of the version that is acknowledged. It adds the new files, of which only the last record of
+each key is not marked, and marks the rows of their keys in all files before. A rewind goes back to the files and marks of an older version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from crkafka_core.lake import files
+from crkafka_core.lake.columns import keys_of, place_in
+from crkafka_core.lake.handle import Handle
+from crkafka_core.lake.hold import Hold
+from crkafka_core.lake.keys import Keys
+from crkafka_core.lake.made import NOTHING, Files
+from crkafka_core.lake.port import CHECKPOINT, DataFile, Marks, NewFile, Snapshot, Stamp, TableLog
+from crkafka_core.lake.staying import Staying
+from crkafka_core.lake.vectors import Positions, as_array
+from crkafka_core.lake.write import Change, Write
+from crkafka_core.model.errors import Refused
+from crkafka_core.model.rows import Table
+from crkafka_core.plane import permits
+from crkafka_core.plane.permits import Permit
+from crkafka_core.plane.table_versions import State, how_to_fill_anew
+
+
+class KeyedWrite(Write):
+    """One commit to a table with one row for each key."""
+
+    def __init__(
+        self,
+        region: Handle,
+        log: TableLog,
+        permit: Permit,
+        hold: Hold,
+        state: State,
+        make: Callable[[], Files] = lambda: NOTHING,
+    ) -> None:
+        """`state`: what the table has to be before the rows come that are made."""
+        super().__init__(region, log, permit, hold, make)
+        self._state, self._keys = state, keys_of(region.config, permit.table)
+
+    def _change(self, snapshot: Snapshot, staying: Staying | None) -> Change:
+        there = {file.path: file for file in snapshot.files()}
+        wanted = {file.path: file for file in self._base(snapshot, there)}
+        if self._made.new:
+            wanted = {file.path: file for file in self._merged(wanted.values())}
+        marks = {
+            there[path]: file.marks or Marks(())
+            for path, file in wanted.items()
+            if path in there and file.marks != there[path].marks
+        }
+        add = [file for path, file in wanted.items() if path not in there]
+        return Change(add, [file for path, file in there.items() if path not in wanted], marks)
+
+    def _settled(self, snapshot: Snapshot, shown: Stamp | None) -> int:
+        """What others have done is undone by each commit."""
+        return snapshot.version + 1
+
+    def _base(self, snapshot: Snapshot, there: dict[str, DataFile]) -> Iterable[DataFile]:
+        """The files of the acknowledged version; those that are there now, if nothing has changed rows since."""
+        state, table = self._state, self._permit.table
+        if not state.version:
+            return ()
+        if untouched_since(snapshot, int(state.version)):
+            return there.values()
+        older = self.log.look(state.version)
+        if older is None:
+            raise gone_for_good(table, state, "the table's log does not have it any more")
+        wanted = list(older.files())
+        if files.missing(self.log.storage, [file for file in wanted if file.path not in there]):
+            raise gone_for_good(table, state, "its files were deleted")
+        return wanted
+
+    def _merged(self, before: Iterable[DataFile]) -> Iterable[DataFile]:
+        new = self._records
+        for file in before:
+            if not new.keys.may_be_in(file, self._keys):
+                yield file
+                continue
+            marked = self._rows_of_keys(file)
+            if not len(marked):
+                yield file
+                continue
+            if file.marks is not None:
+                marked = np.union1d(marked, as_array(file.marks.positions))
+            if len(marked) != file.rows:
+                yield replace(file, marks=Marks(Positions.of(marked)))
+        yield from new.files
+
+    def _rows_of_keys(self, file: DataFile) -> npt.NDArray[np.int64]:
+        """Positions of the rows with one of the new keys."""
+        found, at = list[npt.NDArray[np.int64]](), 0
+        for batch in files.rows_of(self.log.storage, replace(file, marks=None), self._keys, only=True):
+            hits = self._records.keys.find([batch.column(name) for name in self._keys])
+            found.append(np.flatnonzero(hits) + at)
+            at += batch.num_rows
+        return np.concatenate(found) if found else np.zeros(0, np.int64)
+
+    @cached_property
+    def _records(self) -> NewRecords:
+        return NewRecords.read(self.log, self._made.new, self._keys)
+
+
+@dataclass(frozen=True)
+class NewRecords:
+    """The records of new files: their keys, and the files without those that count for nothing."""
+
+    keys: Keys
+    files: Sequence[DataFile]
+
+    @classmethod
+    def read(cls, log: TableLog, new: Sequence[NewFile], names: Sequence[str]) -> NewRecords:
+        """Of each key the last record stays, by checkpoint, topic, partition and offset; none where that one deletes the key.
+
+        A file's marks are of records that delete their key.
+        """
+        batches: list[pa.RecordBatch] = []
+        rows: list[int] = []
+        for file in new:
+            place = place_in(files.names(log.storage, file.path))
+            needed = list(dict.fromkeys([*names, CHECKPOINT, *place]))
+            of = [*files.rows_of(log.storage, _unmarked(file), needed, only=True)]
+            rows.append(sum(batch.num_rows for batch in of))
+            batches += of
+        table = pa.Table.from_batches(batches)
+        keys = Keys([table.column(name) for name in names])
+        order = [_ranks(table.column(name)) for name in (CHECKPOINT, *place)]
+        at = np.lexsort([*reversed(order), keys.ids])
+        last = np.ones(len(at), bool)
+        last[:-1] = keys.ids[at][1:] != keys.ids[at][:-1]
+        stays = np.zeros(len(at), bool)
+        stays[at[last]] = True
+        kept = list[DataFile]()
+        for file, part in zip(new, np.split(stays, np.cumsum(rows)[:-1]), strict=True):
+            if isinstance(file, DataFile) and file.marks is not None:
+                part[as_array(file.marks.positions)] = False
+            if part.any():
+                gone = np.flatnonzero(~part)
+                kept.append(replace(_unmarked(file), marks=Marks(Positions.of(gone)) if len(gone) else None))
+        return cls(keys, kept)
+
+
+def _unmarked(file: NewFile) -> DataFile:
+    return DataFile(file.path, file.bytes, file.rows, file.lowest, file.highest, file.nulls, file.values)
+
+
+def _ranks(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
+    """Numbers in the order of the values."""
+    one = column.combine_chunks()
+    if pa.types.is_integer(one.type):
+        numbers: npt.NDArray[np.int64] = one.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
+        return numbers
+    encoded = one.dictionary_encode(null_encoding="encode")
+    texts = np.array([str(value) for value in encoded.dictionary.to_pylist()])
+    ranks: npt.NDArray[np.int64] = np.argsort(np.argsort(texts))[encoded.indices.to_numpy(zero_copy_only=False)]
+    return ranks
+
+
+def untouched_since(snapshot: Snapshot, version: int) -> bool:
+    """Whether no commit has changed rows since; one that the log was cleaned of may have."""
+    entries = snapshot.since(version)
+    return entries is not None and not any(entry.changes_rows for entry in entries)
+
+
+def refuse_late(region: Handle, table: Table) -> None:
+    """Refuse a table that begins behind what is forgotten."""
+    if region.plane.read(lambda reader, _: permits.began_late(reader, table)):
+        raise Refused(
+            f"Table {table.name} has one row for each {', '.join(keys_of(region.config, table))}, and what led to checkpoint "
+            f"{table.acknowledged} is not archived any more: rows of keys that came before, and not since, would be missing.",
+            hint="Nothing was written. `crkafka tables undeclare` it, and let a region of its own read the topic from the beginning.",
+        )
+
+
+def refuse_rewrite(region: Handle, table: Table, *, joined: str = "") -> None:
+    """Rows of one checkpoint cannot be replaced where later ones have come over them. `joined`: a table that lacks its own."""
+    back = (
+        f"`crkafka tables undeclare {joined}`, which joins it too late, and what the configuration was without it; or "
+        if joined
+        else ""
+    )
+    raise Refused(
+        f"Table {table.name} of region {table.region} keeps the last record of each {', '.join(keys_of(region.config, table))}: rows of "
+        "single checkpoints cannot be written again.",
+        hint=back + how_to_fill_anew(table.name),
+    )
+
+
+class Gone(Refused):
+    """A version to go back to is not kept any more. Reaction: the table is made anew."""
+
+
+def gone_for_good(table: Table, state: State, why: str) -> Gone:
+    return Gone(
+        f"Table {table.name} at {table.path} cannot go back to checkpoint {state.checkpoint}, its version {state.version}: {why}.",
+        hint=f"{how_to_fill_anew(table.name)} How long others keep old versions, their own settings say (docs/cdc.md).",
+    )
