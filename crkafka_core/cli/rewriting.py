@@ -67,25 +67,15 @@ def mend(config: RegionConfig, table: str = "", *, look: bool = False, say: Say 
         if not names:
             return Tried({}, [])
         from crkafka_core.lake import audit, road
-        from crkafka_core.lake.formats import on_the_road
 
         session = lazy_session(config, say)
 
         def one(name: str) -> TableAudit:
-            if on_the_road(region, name):
-                say(f"the table {name}")
-                audited = audit.look(region, name)
-                if not look and not audited.clean:
-                    road.mend(region, name, audited, means=_means(region, name, session))
-                return audited
-            from crkafka_core.spark import tables as spark_tables
-
-            spark = session()
             say(f"the table {name}")
-            result = spark_tables.look(spark, region, name)
-            if not look and not result.clean:
-                spark_tables.mend(spark, region, name)
-            return result
+            audited = audit.look(region, name)
+            if not look and not audited.clean:
+                road.mend(region, name, audited, means=_means(region, name, session))
+            return audited
 
         return each(names, one)
 
@@ -93,20 +83,12 @@ def mend(config: RegionConfig, table: str = "", *, look: bool = False, say: Say 
 def maintain(config: RegionConfig, table: str = "", *, say: Say = silent) -> Tried[Maintained]:
     """Compact one table, or each, and delete files that no version within the table's retention needs."""
     from crkafka_core.lake import compact
-    from crkafka_core.lake.formats import on_the_road
 
     with Region.open(config) as region:
-        session = lazy_session(config, say)
 
         def one(name: str) -> Maintained:
-            if on_the_road(region, name):
-                say(f"the table {name}")
-                return compact.maintain(region, name)
-            from crkafka_core.spark import maintain as by_format
-
-            spark = session() if by_format.needs_spark(region, name) else None
             say(f"the table {name}")
-            return by_format.maintain(spark, region, name)
+            return compact.maintain(region, name)
 
         return each(region.plane.read(lambda reader, _: _named(reader, table)), one)
 

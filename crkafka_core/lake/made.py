@@ -137,8 +137,8 @@ def by_shape(
     logs: Mapping[str, TableLog],
     check: Callable[[], object],
 ) -> dict[str, Files]:
-    """Table → its files, for the permitted tables of one shape; `logs` has all tables of it. `check` is called while they are made, and ends
-    it by an error.
+    """Table → its files, for the permitted tables of one shape; `logs`: of all its tables. `check` is called meanwhile, and ends it by an
+    error.
     """
     plan, family = permits[0].plan, [permit.table for permit in permits]
     declared = configured(region, family[0])

@@ -20,7 +20,6 @@ from pyspark.sql import SparkSession
 from crkafka_core import logs
 from crkafka_core.config import RegionConfig
 from crkafka_core.control import Reader
-from crkafka_core.lake.formats import on_the_road
 from crkafka_core.lake.handle import Handle
 from crkafka_core.lake.road import MEANS
 from crkafka_core.model.errors import CrkafkaError
@@ -82,7 +81,7 @@ class BySpark:
 
     def advance(self, name: str) -> None:
         done = self._told(name, lambda spark: tables.advance(spark, self._region, name, limit=AT_ONCE))
-        if done is not None and on_the_road(self._region, name):
+        if done is not None:
             self._joining.committed(name)
 
     def between(self) -> None:

@@ -15,12 +15,15 @@ from crkafka_core.config.location import split_endpoint
 from crkafka_core.config.reference import has_reference
 from crkafka_core.config.region_config import RegionConfig
 from crkafka_core.dev.cache import cache_folder
-from crkafka_core.spark import iceberg_branch, launch, location
+from crkafka_core.spark import launch, location
 
 S3 = "s3"
 PACKAGES = {"delta": maven.DELTA, "iceberg": maven.ICEBERG, S3: maven.S3A}
 """For `spark.jars.packages`."""
-EXTENSIONS = {"delta": "io.delta.sql.DeltaSparkSessionExtension", "iceberg": iceberg_branch.EXTENSIONS}
+EXTENSIONS = {
+    "delta": "io.delta.sql.DeltaSparkSessionExtension",
+    "iceberg": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+}
 """For `spark.sql.extensions`."""
 
 OWN_JARS = {"spark.jars", "spark.jars.packages"}

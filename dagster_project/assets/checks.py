@@ -9,14 +9,13 @@ from crkafka_core.config.sections import TableConfig
 from crkafka_core.control import Reader
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus
 from crkafka_core.plane import checkpoints
-from crkafka_core.plane import tables as plane_tables
 from crkafka_core.plane.status import status_of
 from crkafka_core.verify import verify
 from crkafka_core.verify.verdict import Findings
 from dagster_project.failures import as_dagster_failure
 from dagster_project.names import Names
 from dagster_project.options import Options
-from dagster_project.resources import RegionResource, SparkSessionResource
+from dagster_project.resources import RegionResource
 from dagster_project.sensors import observe
 
 CHECKED = 20
@@ -93,25 +92,21 @@ def of_table(table: TableConfig, names: Names) -> dg.AssetChecksDefinition:
         specs=[dg.AssetCheckSpec(NOTHING_FOREIGN, asset=names.table(table.name), description=text)],
     )
     def foreign(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
-        from crkafka_core.lake.audit import in_words
-        from crkafka_core.spark import tables
+        from crkafka_core.lake import audit
 
         region: RegionResource = getattr(context.resources, names.slug)
-        spark: SparkSessionResource = getattr(context.resources, names.spark)
         with as_dagster_failure():
-            declared = region.read(lambda reader, row: plane_tables.of(reader, table.name))
-            session = None if plane_tables.on_road(declared) else spark.session()
-            audit = tables.look(session, region.handle, table.name)
-        texts = in_words(audit)
+            answer = audit.look(region.handle, table.name)
+        texts = audit.in_words(answer)
         yield dg.AssetCheckResult(
-            passed=audit.clean,
+            passed=answer.clean,
             description=f"{'; '.join(texts)}. The job mend_tables undoes them." if texts else None,
             metadata={
-                "foreign_commits": audit.foreign,
-                "strangers": len(audit.strangers),
-                "miscounted": len(audit.miscounted),
-                "rows_of_no_checkpoint": audit.unknown,
-                "lost_files": len(audit.lost),
+                "foreign_commits": answer.foreign,
+                "strangers": len(answer.strangers),
+                "miscounted": len(answer.miscounted),
+                "rows_of_no_checkpoint": answer.unknown,
+                "lost_files": len(answer.lost),
             },
         )
 

@@ -20,12 +20,11 @@ class Maintain(dg.Config):
 def maintain(
     context: dg.OpExecutionContext, config: Maintain, region: RegionResource, spark: SparkSessionResource
 ) -> dg.Output[None]:
+    from crkafka_core.lake import compact
     from crkafka_core.lake.compact import Maintained, in_words
-    from crkafka_core.spark import maintain as by_format
 
     def one(name: str) -> Maintained:
-        session = spark.session() if by_format.needs_spark(region.handle, name) else None
-        done = by_format.maintain(session, region.handle, name)
+        done = compact.maintain(region.handle, name)
         context.log.info(f"{name}: {in_words(done)}")
         return done
 

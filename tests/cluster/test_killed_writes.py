@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from checkpoints_db import initialise, open_store
 from crkafka_core.model.errors import LeaseHeld
 from crkafka_core.plane import tables as plane
-from crkafka_core.spark import commit, session, tables, upsert
+from crkafka_core.spark import session, tables
 from tests.cluster.conftest import QUICK, ancestors
 from tests.rigs.landing import Landing
 from tests.rigs.spark_cluster import SparkCluster
@@ -62,32 +62,10 @@ from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.model.errors import LeaseHeld
 from crkafka_core.spark import session, tables
 from crkafka_core.lake.handle import Opened
-from tests.cluster.test_killed_writes import wait_later
 
 config = RegionConfig.from_json(sys.argv[1])
-wait_later(Path(sys.argv[2])) if sys.argv[2:] else None
 tables.advance(session.open_session(config), Opened(config, ControlPlane(open_store(config.control_plane), config.region)), "orders")
 """
-
-
-def wait_later(folder: Path, patch: pytest.MonkeyPatch | None = None) -> None:
-    """Tasks wait from the second table's write on, when the first has been committed; of a table by key in its MERGE."""
-    import slow_shapes  # the program of the test
-
-    patch, write, last, written = patch or pytest.MonkeyPatch(), commit.write, upsert._last, list[int]()
-
-    def writes(*given: Any) -> Any:
-        written.append(1)
-        if len(written) == 2:
-            (folder / "wait").touch()
-        return write(*given)
-
-    def merges(*given: Any) -> Any:
-        (folder / "wait").touch()
-        return slow_shapes.slowly(last(*given))
-
-    patch.setattr(commit, "write", writes)
-    patch.setattr(upsert, "_last", merges)
 
 
 class Shop:
@@ -188,25 +166,19 @@ def until(condition: Callable[[], Any], what: str) -> None:
 
 @pytest.mark.parametrize("killed", ["executor", "driver"])
 @pytest.mark.parametrize(
-    ("declared", "later"),
-    [(TWO, False), (TWO, True), (by_key("delta"), True), (by_key("iceberg"), True)],
-    ids=["two", "between two", "merge of Delta", "merge of Iceberg"],
+    "declared", [TWO, by_key("delta"), by_key("iceberg")], ids=["two", "keys in Delta", "keys in Iceberg"]
 )
 def test_whoever_is_killed_while_tables_are_written_each_record_is_there_once(
     shop_of: Callable[[list[dict[str, Any]]], Shop],
     declared: list[dict[str, Any]],
-    later: bool,
     killed: str,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    shop, so_far = shop_of(declared), [3, 0] if later and declared is TWO else [0 for _ in declared]
-    if later:
-        (shop.folder / "wait").unlink()
+    shop, so_far = shop_of(declared), [0 for _ in declared]
     for _ in range(3):
         shop.landing.land(10)
     if killed == "driver":
         driver = subprocess.Popen(
-            [sys.executable, "-c", DRIVER, shop.landing.config.to_json(), *([str(shop.folder)] if later else [])],
+            [sys.executable, "-c", DRIVER, shop.landing.config.to_json()],
             cwd=Path(__file__).parents[2],
             env={**os.environ, "PYTHONPATH": str(shop.folder / "code")},
         )
@@ -220,8 +192,6 @@ def test_whoever_is_killed_while_tables_are_written_each_record_is_there_once(
         shop.advanced(spark)
     else:
         spark = session.open_session(shop.landing.config)
-        if later:
-            wait_later(shop.folder, monkeypatch)
         writes = threading.Thread(target=shop.advanced, args=(spark,))
         writes.start()
         until(shop.at_work, "a task writes")

@@ -83,23 +83,6 @@ def test_of_a_raw_table_that_was_put_back(spark: SparkSession, tmp_path: Path) -
     assert "K6: table raw: 0 of 10 records are there (checkpoint 3, orders[0], offset 20)" in found
 
 
-@pytest.mark.parametrize("expired", [True, pytest.param(False, marks=pytest.mark.soak)])
-def test_of_a_table_that_spark_writes_and_that_was_put_back(spark: SparkSession, tmp_path: Path, expired: bool) -> None:
-    """Its history shows commits of ours after the one that was acknowledged, since they are before it."""
-    shop = IcebergShop(spark, tmp_path, typed(tmp_path, mode="upsert"))
-    shop.land(3)
-    name = iceberg_catalog.named(spark, str(tmp_path / "typed"))
-    before, last = (row.snapshot_id for row in spark.table(f"{name}.snapshots").orderBy("committed_at").collect()[-2:])
-    shop.call("set_current_snapshot", "typed", snapshot_id=str(before))
-    if expired:
-        shop.sql("ALTER TABLE {} DROP TAG crkafka", "typed")
-        shop.call("expire_snapshots", "typed", older_than="2100-01-01 00:00:00")
-    found = shop.found()
-    assert f"K6: table typed: it is at version {before}, and version {last} was acknowledged" in found
-    lost = "the last record of its key has no row (checkpoint 3"
-    assert any(lost in each for each in found), found
-
-
 def test_of_a_typed_table_and_its_dead_letters(spark: SparkSession, tmp_path: Path) -> None:
     shop = IcebergShop(spark, tmp_path, typed(tmp_path))
     shop.land(3)
