@@ -60,9 +60,10 @@ class RegionConfig(LimitKeys):
     """Topics by regular expression, beginning with ^; includes matching topics that are made later."""
     members: StrictInt = Field(1, ge=1, le=MOST_MEMBERS)
     """Wanted number of members."""
-    start: StartConfig = StartConfig()
+    # Defaults are not validated: that would build the model of each section besides that of the whole.
+    start: StartConfig = StartConfig.model_construct()
     """Start of partitions that the region has not consumed yet."""
-    trigger: TriggerConfig = TriggerConfig(period=60.0)
+    trigger: TriggerConfig = TriggerConfig.model_construct(period=60.0)
     """When checkpoints are made."""
     commit: Literal["drain", "consistent"] = "drain"
     """When offsets are committed to Kafka: with the cut (`drain`), or after its merge (`consistent`)."""
@@ -76,7 +77,7 @@ class RegionConfig(LimitKeys):
     """Schema registry of typed tables."""
     tables: tuple[TableConfig, ...] = ()
     """Tables that hold back retirement and follow resets."""
-    host: HostConfig = HostConfig(processes=True)
+    host: HostConfig = HostConfig.model_construct(processes=True)
     """Who runs the members."""
     max_poll_records: StrictInt = Field(500, ge=1, le=1_000_000)
     """A hundredth of the records that the message queue holds at most."""

@@ -1,7 +1,7 @@
 """A broker that fails on demand: librdkafka's mock cluster in a process of its own, for tests of injected errors only.
 
-What it lacks (docs/clients.md C-B3): describing and listing groups, admin calls that create or delete, offsets by timestamp,
-filtering of aborted transactions, classic static membership. A real Kafka serves everything else.
+What it lacks (docs/clients.md C-B3): describing topics, without which no member starts; describing and listing groups; admin calls that
+create or delete; offsets by timestamp; filtering of aborted transactions; classic static membership. A real Kafka serves everything else.
 """
 
 from __future__ import annotations

@@ -122,13 +122,17 @@ def test_23_partition_leader_killed_and_moved_causes_no_reset(region3: Scenario)
 def test_94_while_one_partition_has_no_leader_the_region_resets_cuts_and_reads_the_others(
     kafka3: KafkaCluster, tmp_path: Path, lasting: Lasting
 ) -> None:
-    """Fault 94: its start is where the head says, unseen; it goes on from there once its broker is back."""
+    """Fault 94: the region is born without it; once known, it starts where the head says, unseen. It goes on when its broker is back."""
     lasting.drop()
     topic = kafka3.topics.create_with_replicas(unique("t"), [[1], [2]])
     names = [topic]
+    kafka3.kill(2)
     with Scenario(kafka3, tmp_path, names=names, partitions=2, rate=0, session=8.0, producer_timeout=120.0) as s:
-        s.generator.send(topic, 200, partitions=2)
-        _take(s, 200)
+        s.generator.send(topic, 50, partitions=1)
+        _take(s, 50)
+        s.kafka.start_node(2)
+        s.generator.send(topic, 150, partitions=2)
+        _take(s, 150)
         coordinator = s.region.admin().describe_group(s.config.group_id).coordinator.id
         s.kafka.kill(2)
         s.until(lambda: coordinator != 2 or _coordinator(s) not in (None, 2), "there is a coordinator")
