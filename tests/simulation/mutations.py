@@ -463,7 +463,7 @@ def a_topic_that_leaves_the_configuration_stays_known(stack: ExitStack) -> None:
     put(stack, members, "drop_topics", lambda tx: None)
 
 
-@mutation("I4", "I7", "I10", faults=CONFIGURES, since=35, partitions=(2, 2), period=1.0)
+@mutation("I1", "I4", "I7", "I10", faults=CONFIGURES, since=35, partitions=(2, 2), period=1.0)
 def who_reads_a_forgotten_topic_says_anew_where_it_begins(stack: ExitStack) -> None:
     put(stack, starts, "_remember", lambda tx, topic_ids: None)
 

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from crkafka_core.model.rows import Reset, ResetCause
+from crkafka_core.model.rows import Checkpoint, Reset, ResetCause
 from tests.rigs.simulation import Fault, History, plan, simulate
 from tests.rigs.simulation.plan import MOMENTS, Plan
 from tests.simulation.one_failure import Watched, watched
@@ -107,6 +107,10 @@ def test_what_is_told_is_left_to_no_deadline_and_is_nobodys_own_failure() -> Non
         planted = {ResetCause.FAILURE} if any(fault.kind in FAIL for fault in chosen.faults) else set()
         seen = watched(chosen)
         assert not (DEADLINES | OWN_FAILURES - planted) & causes(seen), seen.history.text(last=60)
+        if not any(
+            fault.kind == "host kill" for fault in chosen.faults
+        ):  # nobody tells that its members are gone (SPEC X10)
+            assert not [c.id for c in seen.rows(Checkpoint) if c.merged_at > c.deadline], seen.history.text(last=60)
 
 
 @pytest.mark.parametrize("value", [0.2, 0.5])
