@@ -11,7 +11,6 @@ from crkafka_core.lake.handle import Handle
 from crkafka_core.lake.port import TableLog
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.rows import Table
-from crkafka_core.plane import tables
 
 FORMATS = {"delta": "crkafka_core.lake.delta", "iceberg": "crkafka_core.lake.iceberg"}
 """Format → the module, loaded when a table needs it. Its `open_table` takes a name, a path, `storage_options` and Spark's settings."""
@@ -19,11 +18,6 @@ FORMATS = {"delta": "crkafka_core.lake.delta", "iceberg": "crkafka_core.lake.ice
 Open = Callable[[str, str, Mapping[str, str], Mapping[str, str]], TableLog]
 Logs = Callable[[Handle, Table], TableLog]
 """Opens a table's log."""
-
-
-def on_the_road(region: Handle, name: str) -> bool:
-    """Whether a table is committed here, without Spark."""
-    return region.plane.read(lambda reader, _: tables.on_road(tables.of(reader, name)))
 
 
 def open_log(region: Handle, table: Table) -> TableLog:
