@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import struct
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import fastavro
@@ -119,43 +115,8 @@ def test_bad_records_are_skipped_and_counted_or_stop_the_write(spark: SparkSessi
         decode(rows, Json(), ORDER, on_bad_record="ignore")  # type: ignore[arg-type]
 
 
-def test_avro_by_a_known_schema(spark: SparkSession) -> None:
-    right = avro({"id": 1, "who": "a", "price": 2.5})
-    good, dead = split(spark, [right, right + b"x", right[:3]], Avro(schema=json.dumps(AVRO)))
-    assert good == {0: (1, "a", 2.5)}
-    assert set(dead) == {1, 2}
-
-
-@pytest.fixture
-def registry() -> Iterator[str]:
-    """What a schema registry answers: schema 7, and nothing else."""
-
-    class Answer(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            found = self.path == "/schemas/ids/7"
-            self.send_response(200 if found else 404)
-            self.end_headers()
-            self.wfile.write(json.dumps({"schema": json.dumps(AVRO)} if found else {"error_code": 40403}).encode())
-
-        def log_message(self, *_: object) -> None:
-            """Quiet."""
-
-    server = HTTPServer(("127.0.0.1", 0), Answer)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-
-
-def test_avro_in_the_wire_format_of_a_registry(spark: SparkSession, registry: str) -> None:
-    body = avro({"id": 1, "who": "a", "price": 2.5})
-    values = [b"\0" + struct.pack(">I", 7) + body, b"\0" + struct.pack(">I", 8) + body, body, b""]
-    good, dead = split(spark, values, Avro(registry=registry))
-    assert good == {0: (1, "a", 2.5)}
-    assert dead[1] == "the schema registry knows no schema 8"
-    assert "wire format" in dead[2] and "wire format" in dead[3]
-
-
-def test_protobuf_plain_and_in_the_wire_format(spark: SparkSession) -> None:
+def test_protobuf_by_its_descriptors(spark: SparkSession) -> None:
+    """They reach the tasks; the wire format of a registry, and Avro's: tests/decode."""
     file = descriptor_pb2.FileDescriptorProto(name="order.proto", package="shop", syntax="proto3")
     message = file.message_type.add(name="Order")
     for number, (name, kind) in enumerate([("id", 3), ("who", 9), ("price", 1)], 1):
@@ -167,9 +128,6 @@ def test_protobuf_plain_and_in_the_wire_format(spark: SparkSession) -> None:
     descriptors = descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
     good, dead = split(spark, [body, b"\xff\xff"], Protobuf(descriptors, "shop.Order"))
     assert (good, set(dead)) == ({0: (1, "a", 2.5)}, {1})
-    wired = [b"\0\0\0\0\7\0" + body, b"\0\0\0\0\7\2\0" + body, body]
-    good, dead = split(spark, wired, Protobuf(descriptors, "shop.Order", wire_format=True))
-    assert (good, set(dead)) == ({0: (1, "a", 2.5), 1: (1, "a", 2.5)}, {2})
 
 
 def test_dead_letters_are_replayed_with_a_better_decoder(spark: SparkSession) -> None:
