@@ -85,13 +85,11 @@ class KeyedWrite(Write):
             if not new.keys.may_be_in(file, self._keys):
                 yield file
                 continue
-            marked = self._rows_of_keys(file)
-            if not len(marked):
+            known = as_array(file.marks.positions if file.marks else ())
+            marked = np.union1d(self._rows_of_keys(file), known)
+            if len(marked) == len(known):
                 yield file
-                continue
-            if file.marks is not None:
-                marked = np.union1d(marked, as_array(file.marks.positions))
-            if len(marked) != file.rows:
+            elif len(marked) != file.rows:
                 yield replace(file, marks=Marks(Positions.of(marked)))
         yield from new.files
 

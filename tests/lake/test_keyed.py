@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import random
 import time
@@ -20,8 +21,10 @@ from crkafka_core.lake import audit, road
 from crkafka_core.lake.keys import Keys
 from crkafka_core.lake.port import CHECKPOINT, DataFile
 from crkafka_core.model.errors import ConfigError, Refused
+from crkafka_core.model.offsets import TP
 from crkafka_core.plane import cleanup
-from tests.lake.rig import Keyed, KeyedIceberg, pool
+from crkafka_core.segments.batch import Batch
+from tests.lake.rig import Keyed, KeyedIceberg, keyed_records, pool
 from tests.lake.test_road import filled
 from tests.rigs.landing import Landing
 from tests.rigs.memory import MemoryStore
@@ -51,6 +54,26 @@ def test_compaction_leaves_marked_rows_out_and_a_rewind_goes_back_behind_it(rig:
     assert any(file.marks for file in files(rig)) and rig.rows() == rig.truth()
     filled(rig, 2)
     assert rig.rows() == rig.truth() and rig.look().clean
+
+
+def test_rows_that_are_marked_already_are_not_marked_again(rig: Keyed) -> None:
+    """Each change of a key that changes often wrote the marks of all files that have ever had it."""
+    rig.land(6)
+    rig.advance()
+
+    def of_one_key(tp: TP, start: int, stop: int) -> Batch:
+        batch = keyed_records(tp, start, stop)
+        keys = pa.array([f"{tp.partition}-0".encode()] * (stop - start), pa.binary())
+        return dataclasses.replace(batch, records=batch.records.set_column(0, "key", keys))
+
+    rig.landing._batch_of = of_one_key
+    marks = []
+    for _ in range(2):
+        rig.land(1)
+        rig.advance()
+        marks.append({file.path: file.marks for file in files(rig) if file.marks})
+    kept = marks[0].keys() & marks[1].keys()
+    assert kept and all(marks[0][path] == marks[1][path] for path in kept)
 
 
 def test_a_rewind_into_a_commit_of_several_checkpoints_writes_the_first_of_them_again(rig: Keyed) -> None:
