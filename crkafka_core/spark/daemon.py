@@ -17,8 +17,8 @@ from pathlib import Path
 
 def without_archives(path: Sequence[str]) -> list[str]:
     """The path without the archives that lie inside a PySpark which is installed on the same path."""
-    installed = {str(Path(entry, "pyspark", "python", "lib")) for entry in path if entry}
-    return [entry for entry in path if not (entry.endswith(".zip") and str(Path(entry).parent) in installed)]
+    installed = {Path(entry, "pyspark", "python", "lib").resolve() for entry in path if entry}
+    return [entry for entry in path if not (entry.endswith(".zip") and Path(entry).parent.resolve() in installed)]
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 
 import pyarrow as pa
 import pyspark
@@ -17,6 +18,14 @@ def test_archives_of_an_installed_pyspark_leave_the_path() -> None:
     elsewhere = "/opt/spark/python/lib/pyspark.zip"
     assert without_archives(["", inside, elsewhere, "/env/site-packages"]) == ["", elsewhere, "/env/site-packages"]
     assert without_archives([inside, "/other"]) == [inside, "/other"], "nobody else on the path has the code"
+
+
+def test_archives_leave_the_path_also_where_the_environment_is_a_link(tmp_path: Path) -> None:
+    """Spark resolves its home; Python keeps the path by which it was started."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    inside = str(tmp_path / "real" / "pyspark" / "python" / "lib" / "pyspark.zip")
+    assert without_archives([inside, str(tmp_path / "link")]) == [str(tmp_path / "link")]
 
 
 def test_tasks_begin_with_compiled_code_and_what_members_import(spark: SparkSession) -> None:
