@@ -10,7 +10,7 @@ import click
 
 from crkafka_core.cli.call import confirm, json_option, with_config, yes_option
 from crkafka_core.cli.output import Say, note, print_json, progress, silent
-from crkafka_core.cli.resources import lazy_session
+from crkafka_core.cli.resources import means
 from crkafka_core.config import RegionConfig
 from crkafka_core.model.plural import plural
 from crkafka_core.plane import erasure
@@ -18,16 +18,15 @@ from crkafka_core.plane.erasure import Records
 from crkafka_core.region import Region
 
 if TYPE_CHECKING:
-    from crkafka_core.spark.erasing import Erased
+    from crkafka_core.lake.erasing import Erased
 
 
 def erase(config: RegionConfig, records: Records, *, say: Say = silent) -> Erased:
     """Remove these records from every declared table; no later write brings them back."""
-    from crkafka_core.spark import erasing
+    from crkafka_core.lake import erasing
 
-    session = lazy_session(config, say, then="writing the tables without them")
     with Region.open(config) as region:
-        return erasing.erase(session, region, records)
+        return erasing.erase(region, records, means=means(config, say, then="writing the tables without them"))
 
 
 def _read(given: IO[str]) -> Iterator[tuple[str, int, int]]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 from crkafka_core.cli.output import Say
+from crkafka_core.cli.resources import means
 from crkafka_core.model.errors import LeaseHeld
 from crkafka_core.plane import epochs, tables
 from crkafka_core.region import Region
@@ -17,14 +16,15 @@ def follow(region: Region, say: Say, *, spark: bool = True) -> list[str]:
     feeder fences tables that need no Spark.
     """
     unfenced = region.plane.read(lambda reader, row: epochs.unfenced(reader))
+    if not spark:
+        return [table.name for table in unfenced if tables.needs_spark(table)]
+    from crkafka_core.lake import road
+
     left: list[str] = []
     for table in unfenced:
-        if not spark:
-            left += [table.name] if tables.needs_spark(table) else []
-            continue
-        from crkafka_core.lake import road
-
         say(f"the table {table.name} follows the rewind")
-        with suppress(LeaseHeld):
-            road.fence(region, table.name)
+        try:
+            road.fence(region, table.name, means=means(region.config, say))
+        except LeaseHeld:
+            left.append(table.name)  # the process that writes it makes it follow
     return left

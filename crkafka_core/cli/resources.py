@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from crkafka_core.cli.output import Say
 from crkafka_core.config import RegionConfig
@@ -16,6 +16,10 @@ from crkafka_core.plane.transact import ControlPlane
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from crkafka_core.lake.made import Maker
+    from crkafka_core.lake.pool import Pool
+    from crkafka_core.lake.road import Means
 
 
 @contextmanager
@@ -26,6 +30,20 @@ def control_plane(config: RegionConfig) -> Iterator[ControlPlane]:
         yield ControlPlane(store, config.region)
     finally:
         store.close()
+
+
+def means(config: RegionConfig, say: Say, *, then: str = "", pool: Pool | None = None) -> Means:
+    """What tables are written with; Spark starts when it has rows to make. `then` is the step that follows its start."""
+    from crkafka_core.lake.road import Means
+
+    session = lazy_session(config, say, then=then)
+
+    def frames(*given: Any) -> Maker:
+        from crkafka_core.spark.frame_shape import FrameShape
+
+        return FrameShape(session(), *given)
+
+    return Means(pool=pool, frames=frames)
 
 
 def lazy_session(config: RegionConfig, say: Say, *, then: str = "") -> Callable[[], SparkSession]:

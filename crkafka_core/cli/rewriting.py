@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
 
 from crkafka_core.cli.call import json_option, number, with_config
 from crkafka_core.cli.output import Say, note, print_json, progress, silent
-from crkafka_core.cli.resources import lazy_session
+from crkafka_core.cli.resources import means
 from crkafka_core.config import RegionConfig
 from crkafka_core.control import Reader
 from crkafka_core.lake.in_turn import Tried, each
@@ -19,11 +18,8 @@ from crkafka_core.plane import life, reading, tables
 from crkafka_core.region import Region
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from crkafka_core.lake.audit import TableAudit
     from crkafka_core.lake.compact import Maintained
-    from crkafka_core.lake.road import Means
     from crkafka_core.lake.writing import Committed
 
 
@@ -34,18 +30,11 @@ def replay(config: RegionConfig, table: str, *, after: int, upto: int, say: Say 
         plan = region.plane.read(lambda reader, row: reading.plan(reader, row, after=after, upto=upto))
         if not plan.filled:
             return None
+        from crkafka_core.lake import road
+
         records = plural(sum(plan.rows_for_tables.values()), "record")
-        step = f"writing {records} of {plural(len(plan.filled), 'checkpoint')} into {into}"
-        if not region.plane.read(lambda reader, _: tables.needs_spark(tables.of(reader, table))):
-            from crkafka_core.lake import road
-
-            say(step)
-            return road.rewrite(region, table, plan.filled)
-        from crkafka_core.spark import tables as spark_tables
-
-        session = lazy_session(config, say)()
-        say(step)
-        return spark_tables.rewrite(session, region, table, plan.filled)
+        say(f"writing {records} of {plural(len(plan.filled), 'checkpoint')} into {into}")
+        return road.rewrite(region, table, plan.filled, means=means(config, say))
 
 
 def _family(region: Region, table: str) -> list[str]:
@@ -68,13 +57,13 @@ def mend(config: RegionConfig, table: str = "", *, look: bool = False, say: Say 
             return Tried({}, [])
         from crkafka_core.lake import audit, road
 
-        session = lazy_session(config, say)
+        makes = means(config, say)
 
         def one(name: str) -> TableAudit:
             say(f"the table {name}")
             audited = audit.look(region, name)
             if not look and not audited.clean:
-                road.mend(region, name, audited, means=_means(region, name, session))
+                road.mend(region, name, audited, means=makes)
             return audited
 
         return each(names, one)
@@ -91,17 +80,6 @@ def maintain(config: RegionConfig, table: str = "", *, say: Say = silent) -> Tri
             return compact.maintain(region, name)
 
         return each(region.plane.read(lambda reader, _: _named(reader, table)), one)
-
-
-def _means(region: Region, name: str, session: Callable[[], SparkSession]) -> Means:
-    """Spark starts only where it makes rows."""
-    from crkafka_core.lake.road import MEANS
-
-    if not region.plane.read(lambda reader, _: tables.needs_spark(tables.of(reader, name))):
-        return MEANS
-    from crkafka_core.spark.frame_shape import means
-
-    return means(session())
 
 
 def _named(reader: Reader, table: str) -> list[str]:
@@ -170,7 +148,7 @@ def maintain_command(config: RegionConfig, table: str, as_json: bool) -> None:
     """Merge the small files of TABLE, or of each declared table, into few large ones.
 
     No row changes. Files that no version within the table's retention (a week, unless its properties say otherwise) needs are
-    deleted. Spark is used only where Spark writes the table; then the format's own compaction runs.
+    deleted.
     """
     with progress("maintaining", quiet=as_json) as say:
         tried = maintain(config, table, say=say)

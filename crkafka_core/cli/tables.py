@@ -10,7 +10,7 @@ import click
 
 from crkafka_core.cli.call import called, config_options, confirm, json_option, with_config, yes_option
 from crkafka_core.cli.output import Say, note, print_json, print_table, progress, silent, span
-from crkafka_core.cli.resources import control_plane, lazy_session
+from crkafka_core.cli.resources import control_plane, means
 from crkafka_core.cli.rewriting import maintain_command, mend_command, replay_command
 from crkafka_core.config import RegionConfig
 from crkafka_core.config.typed import topic_of
@@ -25,9 +25,6 @@ from crkafka_core.plane.lateness import TableLag
 from crkafka_core.region import Region
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from crkafka_core.lake.pool import Pool
     from crkafka_core.lake.writing import Committed
 
 
@@ -39,37 +36,27 @@ def tables(config: RegionConfig) -> list[TableLag]:
 
 def advance(config: RegionConfig, name: str = "", *, say: Say = silent) -> Tried[list[Committed]]:
     """Bring one table, or each, up to the head; Spark starts only for tables that need it. Commits by table."""
+    from crkafka_core.lake import road
     from crkafka_core.lake.pool import Pool
 
-    session = lazy_session(config, say)
     with Region.open(config) as region, Pool() as pool:
         templates.declare_new(region.plane, config, by=whoami())
-        names = region.plane.read(lambda reader, row: _named(reader, row, name))
-        return each(names, lambda table: _advance(region, table, pool, session, say))
+        makes = means(config, say, pool=pool)
+
+        def one(table: str) -> list[Committed]:
+            done: list[Committed] = []
+            while (commit := road.advance(region, table, means=makes)) is not None:
+                done.append(commit)
+                say(f"table {table} is at checkpoint {commit.acknowledged}")
+            return done
+
+        return each(region.plane.read(lambda reader, row: _named(reader, row, name)), one)
 
 
 def _named(reader: Reader, row: rows.Region, name: str) -> list[str]:
     if name:
         return [plane.of(reader, name).name]
     return [lag.table.name for lag in lateness.lags(reader, row) if lag.waiting]
-
-
-def _advance(region: Region, name: str, pool: Pool, session: Callable[[], SparkSession], say: Say) -> list[Committed]:
-    from crkafka_core.lake import road
-
-    table = region.plane.read(lambda reader, row: plane.of(reader, name))
-    done: list[Committed] = []
-    if not plane.needs_spark(table):
-        while (commit := road.advance(region, name, means=road.Means(pool=pool))) is not None:
-            done.append(commit)
-            say(f"table {name} is at checkpoint {commit.acknowledged}")
-        return done
-    from crkafka_core.spark.tables import advance as with_spark
-
-    spark = session()
-    say(f"writing table {name}")
-    commit = with_spark(spark, region, name)
-    return done if commit is None else [*done, commit]
 
 
 def undeclare(

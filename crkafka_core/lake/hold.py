@@ -67,10 +67,6 @@ class Hold(Loop):
         if self.lost is not None:
             raise LeaseLost(str(self.lost))
 
-    def confirm(self) -> None:
-        """Renew now; raises if another process has the lease: after a long sleep only SQL knows."""
-        self._renew()
-
     def end_after(self, seconds: float) -> None:
         """Let go by itself after so long."""
         self._linger = self._runtime.now() + seconds

@@ -281,7 +281,7 @@ class Table(Row):
     version: str = ""
     """The last acknowledged version, in the format's terms."""
     layout: str = ""
-    """`files`: its log takes files by commits of ours. Empty: Spark writes it."""
+    """`files`: its log takes files by commits of ours. Empty: its log cannot be reached."""
     shape: str = ""
     """`package.module:function` that makes its rows; every writer uses it (SPEC K6). Empty: records as they are."""
     output: str = ""

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from crkafka_core.control import Cond, Reader
 from crkafka_core.model.offsets import TP
-from crkafka_core.model.rows import Checkpoint, MergedOffset, Region, Segment, Table, TableCommit
+from crkafka_core.model.rows import Checkpoint, MergedOffset, Region, Segment, Table
 from crkafka_core.plane import checkpoints, numbers, reading, starts
-from crkafka_core.plane.tables import DONE, FENCE, REWRITE, commits
+from crkafka_core.plane.tables import DONE, FENCE, commits
 
 
 def common(reader: Reader, region: Region, acknowledged: int) -> int:
@@ -129,14 +129,6 @@ def _live_in(reader: Reader, region: Region, table: Table) -> list[Checkpoint]:
     return checkpoints.within(reader, reader.line(shared) if shared else (), ("rows", ">", 0))
 
 
-def counted_in(reader: Reader, region: Region, table: Table, topics: Collection[str] | None = None) -> dict[int, int]:
-    """Checkpoint → rows that the table must hold, as merged; of these topics alone, where it takes no others."""
-    live = _live_in(reader, region, table)
-    if topics is not None:
-        return of_topics(reader, region, [c.id for c in live], topics)
-    return {c.id: c.rows_for_tables for c in live}
-
-
 def of_topics(reader: Reader, region: Region, ids: Collection[int], topics: Collection[str]) -> dict[int, int]:
     """Checkpoint → rows that were merged of these topics."""
     merged = rows_by_topic(reader, region, ids)
@@ -200,19 +192,3 @@ def given(reader: Reader, region: Region, family: Collection[Table]) -> dict[int
         passes.append(of)
     both = set.intersection(*map(set, passes)) if passes else set[int]()
     return {i: sum(of[i][1] for of in passes) for i in both if len({of[i][0] for of in passes}) == 1}
-
-
-def rewrites(commits: Iterable[TableCommit]) -> set[str]:
-    """The format's versions of a table with which checkpoints were written again."""
-    return {commit.version for commit in commits if commit.kind == REWRITE and commit.status == DONE}
-
-
-def written(reader: Reader, region: Region, table: Table) -> dict[int, str]:
-    """Checkpoint that has rows in the table → the format's version that last wrote them, in the order of those commits.
-
-    Last are those of which no commit is known any more, with none.
-    """
-    live = set(live_in(reader, region, table))
-    versions = {commit.number: commit.version for commit in commits(reader, table)}
-    found = sorted((number, i) for i, number in counting(reader, region, table).items() if i in live)
-    return {**{i: versions[number] for number, i in found}, **dict.fromkeys(live - {i for _, i in found}, "")}

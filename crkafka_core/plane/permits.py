@@ -28,8 +28,6 @@ class Permit:
     lease: Lease
     plan: reading.ReadPlan
     """Which checkpoints to write; empty for a fence."""
-    overtaken: tuple[TableCommit, ...] = ()
-    """Permits that were never finished: their writes may be there, or may still come (SPEC K6)."""
 
 
 def permit_commit(
@@ -150,7 +148,7 @@ def permit_fence(tx: Tx, name: str, *, holder: str, token: str) -> Permit | None
     mine = _mine(tx, table, token)
     if mine is not None:
         lease = _take(tx, table, holder, token, data)
-        return Permit(table, mine, lease, nothing, _overtaken(tx, table, mine.number))
+        return Permit(table, mine, lease, nothing)
     held = tx.get(Lease, tables.kind_of_lease(name), "")
     if held is not None and held.data_json != data:
         tx.put(replace(held, until=0.0))
@@ -174,13 +172,6 @@ def take(tx: Tx, name: str, *, holder: str, token: str) -> Lease:
     return _take(tx, tables.of(tx, name), holder, token)
 
 
-def _overtaken(tx: Reader, table: Table, number: int) -> tuple[TableCommit, ...]:
-    """Permits before `number`, since the last finished commit, that did not finish."""
-    done = tables.last_done(tx, table, ("number", "<", number))
-    since: list[Cond] = [("table", "=", table.name), ("number", ">", done.number if done else 0)]
-    return tuple(tx.select(TableCommit, *since, ("number", "<", number), ("status", "!=", DONE)))
-
-
 def _permit(
     tx: Tx, table: Table, lease: Lease, plan: reading.ReadPlan, *, kind: str, after: int, upto: int, token: str
 ) -> Permit:
@@ -201,7 +192,7 @@ def _permit(
     )
     tx.add(commit)
     tx.put(replace(table, commits=number))
-    return Permit(table, commit, lease, plan, _overtaken(tx, table, number))
+    return Permit(table, commit, lease, plan)
 
 
 def renew(tx: Tx, permit: Permit) -> Lease:

@@ -20,7 +20,7 @@ FILES = "files"
 FEEDER = "feeder"
 """Kind of the lease of whoever brings each checkpoint into such tables as soon as it is merged."""
 SPARK_FEEDER = "spark-feeder"
-"""The same for tables that Spark writes; its data names those that it leaves to others."""
+"""The same for tables whose rows Spark makes; its data names those that it leaves to others."""
 OPEN, DONE, FAILED = "OPEN", "DONE", "FAILED"
 
 
@@ -303,11 +303,6 @@ def late(reader: Reader, region: Region, left: Collection[str]) -> dict[str, int
 def commits(reader: Reader, table: Table) -> list[TableCommit]:
     """All permits of a table, by number."""
     return reader.select(TableCommit, ("table", "=", table.name), order=("number",))
-
-
-def superseded(reader: Reader) -> list[int]:
-    """Checkpoints that a rewind left behind: their rows leave every table."""
-    return checkpoints.ids_with(reader, CheckpointStatus.SUPERSEDED)
 
 
 def writer(reader: Reader, name: str) -> str:

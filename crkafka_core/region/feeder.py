@@ -1,4 +1,4 @@
-"""What keeps a host's tables fresh: one keeper for those that need no Spark, and one for those that Spark writes (SPEC K6, A7)."""
+"""What keeps a host's tables fresh: one keeper for those that need no Spark, and one for those whose rows Spark makes (SPEC K6, A7)."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def feeding(
 ) -> Iterator[None]:
     """Tables are kept fresh until the block ends; what is merged by then is brought in first. Nothing is started without tables.
 
-    Those that Spark writes are fed by `warm`, else by a process with a session of its own. `tell` hears what keeps a table back,
+    Those whose rows Spark makes are fed by `warm`, else by a process with a session of its own. `tell` hears what keeps a table back,
     `news`, or else `tell`, that Spark starts and writes.
     """
     feeders: list[Ending] = []

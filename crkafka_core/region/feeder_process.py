@@ -1,4 +1,4 @@
-"""A process with a warm Spark session, which keeps tables fresh that only Spark writes, for a host that has no Spark (SPEC K6, A7).
+"""A process with a warm Spark session, which keeps tables fresh whose rows Spark makes, for a host that has no Spark (SPEC K6, A7).
 
 It begins once such a table is declared, and ends with its host, however that goes: by the pipe between them. A process of its own,
 so that a host ends it for sure, and a program's own Spark session is none of its business.

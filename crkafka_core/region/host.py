@@ -49,7 +49,7 @@ class Warmed(Protocol):
 
 
 def warm(host: Host) -> Warm | None:
-    """The host's feeder of tables that Spark writes; None without a session."""
+    """The host's feeder of tables whose rows Spark makes; None without a session."""
     return host.feeder if isinstance(host, Warmed) else None
 
 

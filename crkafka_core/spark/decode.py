@@ -6,10 +6,13 @@ partition, offset, reason and the raw bytes, from which `original_records` makes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, BooleanType, StringType, StructField, StructType
@@ -20,9 +23,7 @@ from crkafka_core.decode.decoders import Decoder
 from crkafka_core.decode.typed import TOMBSTONE
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.spark import shipping
-from crkafka_core.spark.one_pass import keep as keep_once
 from crkafka_core.spark.schema import CHECKPOINT, RECORDS
-from crkafka_core.spark.tasks import Then
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,23 +44,12 @@ class Decoded:
     skipped: DataFrame | None
     """With `on_bad_record="skip"`: what is in neither, to be counted."""
     on_bad_record: OnBadRecord
-    tried: DataFrame
-    """All of them, before they are parted."""
     counts: Observation
     """After an action on `good`: `rows`, `good`, `bad` and `tombstones` of what it read. A sort reads twice, and counts so."""
 
-    def by_checkpoint(self) -> tuple[dict[int, int], dict[int, int]]:
-        """Of decoded checkpoints: how many rows of each are good, and how many are not."""
-        good: dict[int, int] = {}
-        bad: dict[int, int] = {}
-        parted = self.tried.groupBy(CHECKPOINT, F.col(REASON).isNull().alias("fine"))
-        for checkpoint, fine, rows in parted.count().collect():
-            (good if fine else bad)[checkpoint] = rows
-        return good, bad
-
 
 def decode(
-    rows: DataFrame | Callable[[Then], DataFrame],
+    rows: DataFrame,
     decoder: Decoder,
     schema: StructType,
     *,
@@ -74,13 +64,12 @@ def decode(
 
     `key`: the record's key too, as a struct in the column `key`. With `tombstones`, a null value is a good row whose decoded
     columns are null and whose column `tombstone` is true; else a bad one. Bad records are kept in `dead`, or stop the write,
-    naming the first, or are skipped: in neither frame, but counted. With `keyed` a record without a key is a bad one, too. Rows may
-    be decoded by the tasks that read them: `rows` is called then, and gives them with what is added.
+    naming the first, or are skipped: in neither frame, but counted. With `keyed` a record without a key is a bad one, too.
     """
     if on_bad_record not in ("dead_letter", "stop", "skip"):
         raise ConfigError(f"on_bad_record is dead_letter, stop or skip, not {on_bad_record!r}.")
-    then = decoding(decoder, schema, key, tombstones=tombstones, stop=on_bad_record == "stop", keyed=keyed)
-    tried = keep_once(_in_tasks_of_its_own(rows, then) if isinstance(rows, DataFrame) else rows(then))
+    added, run = _decoding(decoder, schema, key, tombstones=tombstones, stop=on_bad_record == "stop", keyed=keyed)
+    tried = keep_once(_in_tasks(rows, added, run))
     before = tried.columns[: -3 if key else -2]
     others = _other_columns(before, schema, keep, prefix, key=key is not None, tombstones=tombstones)
     counts = Observation()
@@ -95,7 +84,7 @@ def decode(
     good = seen.where(fine).select(*others, f"{VALUE}.*")
     bad = tried.where(~fine) if on_bad_record == "dead_letter" else tried.limit(0)
     skipped = tried.where(~fine) if on_bad_record == "skip" else None
-    return Decoded(good, bad.select(*before, REASON), skipped, on_bad_record, tried, counts)
+    return Decoded(good, bad.select(*before, REASON), skipped, on_bad_record, counts)
 
 
 def _other_columns(
@@ -125,7 +114,7 @@ def original_records(dead: DataFrame) -> DataFrame:
     return dead.select(*(c for c in wanted if c in dead.columns))
 
 
-def decoding(
+def _decoding(
     decoder: Decoder,
     schema: StructType,
     key: tuple[Decoder, StructType] | None = None,
@@ -133,7 +122,7 @@ def decoding(
     tombstones: bool = True,
     stop: bool = False,
     keyed: bool = False,
-) -> Then:
+) -> tuple[list[StructField], Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]]:
     """What adds to records what they hold: their decoded columns as a struct, the key's, and the reason of those that are bad."""
     added = [
         StructField(VALUE, schema.toNullable()),  # a row that is not decoded has nothing
@@ -152,14 +141,18 @@ def decoding(
         for batch in batches:
             yield decode_batch(batch, values, keys, tombstones=tombstones, stop=stop, keyed=keyed)
 
-    return Then(lambda read: StructType([*read.fields, *added]), run)
+    return added, run
 
 
-def _in_tasks_of_its_own(rows: DataFrame, then: Then) -> DataFrame:
-    """Any rows, which go through Python for it."""
+def _in_tasks(
+    rows: DataFrame,
+    added: Sequence[StructField],
+    run: Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]],
+) -> DataFrame:
+    """The rows, which go through Python for it, with columns that are added."""
     shipping.ship(rows.sparkSession)
     rows, lists = without_null_lists(rows)
-    return _with_null_lists(rows.mapInArrow(then.run, then.columns(rows.schema)), lists)
+    return _with_null_lists(rows.mapInArrow(run, StructType([*rows.schema.fields, *added])), lists)
 
 
 def without_null_lists(rows: DataFrame) -> tuple[DataFrame, list[str]]:
@@ -182,3 +175,30 @@ def _with_null_lists(rows: DataFrame, lists: Sequence[str]) -> DataFrame:
     return rows.withColumns(
         {name: F.when(~F.col(was), F.col(name)) for name, was in zip(lists, told, strict=True)}
     ).drop(*told)
+
+
+# What is decoded is kept while its tables are written, so that several outputs cost one pass over the rows (SPEC K6)
+
+_kept: ContextVar[list[DataFrame] | None] = ContextVar("crkafka_kept", default=None)
+
+
+@contextmanager
+def one_pass() -> Iterator[None]:
+    """Frames given to `keep_once` inside are computed once, and let go at the end."""
+    frames: list[DataFrame] = []
+    before = _kept.set(frames)
+    try:
+        yield
+    finally:
+        _kept.reset(before)
+        for frame in frames:
+            frame.unpersist()
+
+
+def keep_once(frame: DataFrame) -> DataFrame:
+    """The frame, computed once if a pass is under way; else as it is."""
+    frames = _kept.get()
+    if frames is None:
+        return frame
+    frames.append(frame.persist(StorageLevel.MEMORY_AND_DISK))
+    return frames[-1]

@@ -41,8 +41,7 @@ from crkafka_core.model.rows import Table
 from crkafka_core.plane.reading import ReadPlan
 from crkafka_core.segments.storage import Storage
 from crkafka_core.spark import frames, shipping
-from crkafka_core.spark.decode import WAS_NULL, Decoded, without_null_lists
-from crkafka_core.spark.one_pass import one_pass
+from crkafka_core.spark.decode import WAS_NULL, Decoded, one_pass, without_null_lists
 from crkafka_core.spark.schema import CHECKPOINT, no_records
 
 Shape = Callable[[DataFrame], DataFrame | Decoded | Mapping[str, DataFrame]]

@@ -17,9 +17,8 @@ from crkafka_core.lake.hold import Hold, keeping
 from crkafka_core.model.selection import Moment, Selection
 from crkafka_core.plane import limits, reading
 from crkafka_core.plane.reading import Reading, ReadPlan
-from crkafka_core.spark import kafka_ranges, segment_files
+from crkafka_core.spark import segment_files, tasks
 from crkafka_core.spark.schema import columns_of, with_checkpoint
-from crkafka_core.spark.tasks import NOTHING, Then
 from crkafka_core.spark.work import ReadRequest
 
 LINGER = 600.0
@@ -101,21 +100,18 @@ def _frame(spark: SparkSession, config: RegionConfig, plan: ReadPlan, names: tup
     wanted = ReadRequest(names, plan.selection)
     parts = [segment_files.frame(spark, config, plan, wanted)] if plan.segments else []
     if plan.ranges:
-        parts.append(kafka_ranges.frame(spark, config, plan, wanted))
+        parts.append(tasks.of_ranges(spark, config, plan, wanted))
     return _together(spark, parts, columns_of(names))
 
 
-def counted(spark: SparkSession, config: RegionConfig, plan: ReadPlan, then: Then = NOTHING) -> DataFrame:
-    """The rows of a plan that somebody holds, each file's counted as it is read: who shapes them cannot count them after.
-
-    `then`: what the tasks that read them make of them, so that they come out of Python once.
-    """
+def counted(spark: SparkSession, config: RegionConfig, plan: ReadPlan) -> DataFrame:
+    """The rows of a plan that is held, each file's counted as it is read: they cannot be counted after a shape."""
     names = _names(None)
     wanted = ReadRequest(names, plan.selection)
-    parts = [segment_files.by_arrow(spark, config, plan, wanted, then)] if plan.segments else []
+    parts = [segment_files.by_arrow(spark, config, plan, wanted)] if plan.segments else []
     if plan.ranges:
-        parts.append(kafka_ranges.frame(spark, config, plan, wanted, then))
-    return _together(spark, parts, then.columns(columns_of(names)))
+        parts.append(tasks.of_ranges(spark, config, plan, wanted))
+    return _together(spark, parts, columns_of(names))
 
 
 def _together(spark: SparkSession, parts: Sequence[DataFrame], columns: StructType) -> DataFrame:

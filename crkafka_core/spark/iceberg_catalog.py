@@ -5,16 +5,12 @@ from __future__ import annotations
 import hashlib
 import re
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from crkafka_core.spark import location
 
-STAMP = "crkafka"
-"""Of ours, in a snapshot's summary."""
 _OURS = re.compile("crkafka_[0-9a-f]{12}")
 """Catalogs that `named` makes, which keep nothing."""
-TIDY = "write.metadata.delete-after-commit.enabled"
-"""Property of a table. Each commit writes the metadata anew; all but the last hundred of it go."""
 
 
 def named(spark: SparkSession, path: str) -> str:
@@ -30,13 +26,6 @@ def named(spark: SparkSession, path: str) -> str:
         spark.conf.set(f"{key}.cache-enabled", "false")
         spark.conf.set(key, "org.apache.iceberg.spark.SparkCatalog")
     return f"{catalog}.`{name}`"
-
-
-def call(spark: SparkSession, name: str, procedure: str, **given: str) -> DataFrame:
-    """One of Iceberg's procedures, of the table that SQL knows by that name."""
-    catalog, _, table = name.partition(".")
-    of = ", ".join(f"{key} => '{value}'" for key, value in {"table": table, **given}.items())
-    return spark.sql(f"CALL {catalog}.system.{procedure}({of})")
 
 
 def look_anew(spark: SparkSession, name: str) -> None:

@@ -103,11 +103,6 @@ def cores(spark: SparkSession) -> int:
     return there if is_connect(spark) or not is_local(spark) else min(there, os.cpu_count() or there)
 
 
-def list_by_few(spark: SparkSession) -> None:
-    """Let Delta's VACUUM list with as many tasks as there are slots for: it takes ten thousand of them for the smallest table."""
-    spark.conf.set("spark.sql.sources.parallelPartitionDiscovery.parallelism", str(4 * slots(spark)))
-
-
 def list_on_driver(spark: SparkSession) -> None:
     """Let the driver look up the files that we name: a Spark job with a task per file takes longer than reading them (SPEC K7)."""
     key = "spark.sql.sources.parallelPartitionDiscovery.threshold"

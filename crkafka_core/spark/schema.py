@@ -17,7 +17,7 @@ from pyspark.sql.types import (
 )
 
 from crkafka_core.model.errors import ConfigError
-from crkafka_core.spark.names import CHECKPOINT
+from crkafka_core.segments.batch import CHECKPOINT
 
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 

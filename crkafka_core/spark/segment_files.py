@@ -10,19 +10,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import reduce
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from crkafka_core.config.region_config import RegionConfig
 from crkafka_core.config.resolving import resolve
 from crkafka_core.model.errors import DataLoss
 from crkafka_core.model.rows import Segment
 from crkafka_core.model.segment_name import SegmentName
+from crkafka_core.model.selection import Selection
 from crkafka_core.plane.reading import ReadPlan
-from crkafka_core.spark import location, selecting, tasks
+from crkafka_core.spark import location, tasks
 from crkafka_core.spark.schema import with_checkpoint
-from crkafka_core.spark.tasks import NOTHING, Then
 from crkafka_core.spark.work import ReadRequest, packed
 
 _TASK_BYTES = 128 * 2**20
@@ -34,12 +36,10 @@ _SMALL = 2**20
 """More files than this, of fewer bytes each on average, are read with Arrow."""
 
 
-def by_arrow(
-    spark: SparkSession, config: RegionConfig, plan: ReadPlan, wanted: ReadRequest, then: Then = NOTHING
-) -> DataFrame:
+def by_arrow(spark: SparkSession, config: RegionConfig, plan: ReadPlan, wanted: ReadRequest) -> DataFrame:
     """The rows of the plan's segments, by tasks of ours."""
     check_names(plan)
-    return tasks.of_work(spark, config, packed(plan.segments, _tasks(spark, plan.segments)), wanted, then)
+    return tasks.of_work(spark, config, packed(plan.segments, _tasks(spark, plan.segments)), wanted)
 
 
 def frame(spark: SparkSession, config: RegionConfig, plan: ReadPlan, wanted: ReadRequest) -> DataFrame:
@@ -64,8 +64,26 @@ def frame(spark: SparkSession, config: RegionConfig, plan: ReadPlan, wanted: Rea
             raise
         raise missing(plan, str(error)) from error
     rows = _packed(spark, rows, plan.segments)
-    condition = selecting.condition(wanted.selection)
+    condition = _condition(wanted.selection)
     return (rows if condition is None else rows.where(condition)).select(*wanted.columns)
+
+
+def _condition(selection: Selection) -> Column | None:
+    """The rows that are selected; None: all. Checkpoints are left to the plan, which names files of only those.
+
+    What was erased is told by checkpoint: where there is such a record, Arrow reads.
+    """
+    found: list[Column] = []
+    if selection.topics is not None:
+        found.append(F.col("topic").isin(*selection.topics))
+    if selection.partitions is not None:
+        found.append(F.col("partition").isin(*selection.partitions))
+    for name, between in (("offset", selection.offsets), ("timestamp", selection.times)):
+        for bound, compare in ((between.start, "__ge__"), (between.stop, "__lt__")):
+            if bound is not None:
+                value = F.timestamp_micros(F.lit(bound)) if name == "timestamp" else F.lit(bound)
+                found.append(getattr(F.col(name), compare)(value))
+    return reduce(Column.__and__, found) if found else None
 
 
 def check_names(plan: ReadPlan) -> None:

@@ -109,7 +109,7 @@ def fetches(config: RegionConfig) -> list[str]:
 
 
 def s3a(options: Mapping[str, str]) -> dict[str, str]:
-    """The region's `storage_options` in the words of Hadoop's S3A, by which Spark writes tables; what is not given the environment says.
+    """The region's `storage_options` in the words of Hadoop's S3A, by which Spark reads tables; what is not given the environment says.
 
     Spark itself hides such keys wherever it shows its settings.
     """

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +20,7 @@ from crkafka_core.config.typed import has_records, name_of
 from crkafka_core.lake.folder import folder_of
 from crkafka_core.lake.formats import open_log
 from crkafka_core.lake.handle import Handle
+from crkafka_core.lake.port import CHECKPOINT
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Table, TableCommit
@@ -28,9 +28,7 @@ from crkafka_core.plane import tables
 from crkafka_core.segments import rows as parquet
 from crkafka_core.segments.errors import SegmentMissing
 from crkafka_core.segments.storage import Storage
-from crkafka_core.spark.names import CHECKPOINT
-from crkafka_core.tables import others
-from crkafka_core.tables.stamp import LogEntry, app_of
+from crkafka_core.verify.entries import LogEntry
 from crkafka_core.verify.iceberg_files import IcebergFiles, OnlySpark, Unreadable
 from crkafka_core.verify.steady import Snapshot, State, families, steady
 from crkafka_core.verify.verdict import Findings
@@ -70,8 +68,6 @@ class File:
     path: str
     first: int | None
     """None: of any."""
-    one: int | None
-    """All rows are of this one, and do not say it themselves."""
     kept: Sequence[bool] | None = None
     """Rows that are marked as deleted beside the file are false."""
 
@@ -149,10 +145,7 @@ class Tables:
         """Those that count."""
         snapshot = self.snapshots[table.name]
         for file in snapshot.files() if snapshot is not None else ():
-            inside = file.partition_values.get(CHECKPOINT)
-            one = int(inside) if inside is not None else None
-            first = file.lowest.get(CHECKPOINT) if one is None else one
-            yield File(table, file.path, first, one, file.kept)
+            yield File(table, file.path, file.lowest.get(CHECKPOINT), file.kept)
 
     def storage(self, table: Table) -> Storage:
         """The folder of its files."""
@@ -221,22 +214,9 @@ def _compare_history(there: Tables, table: Table) -> None:
 
 
 def _of_others(there: Tables, table: Table, snapshot: Snapshot) -> Sequence[LogEntry]:
-    """Also behind commits of ours, unless each of these begins with what SQL has acknowledged."""
-    written = {} if there.keys.get(table.name) else there.state.versions[table.name]
-    if tables.on_road(table):  # its own state tells up to where all is settled
-        uid = there.state.uid
-        settled = (
-            snapshot.settled(uid, table.name)
-            if isinstance(snapshot, IcebergFiles)
-            else snapshot.facts(app_of(uid, table.name)).settled
-        )
-        seen = [e for e in snapshot.since(str(settled)) if e.stamp is None and e.changes_rows]
-        return [e for e in seen if snapshot.changed_files(e.version) != []]  # what is only deleted, its rows tell
-    seen = snapshot.since(next(iter(written.values()), table.version), set(written.values()))
-    touched = partial(snapshot.touched, column=CHECKPOINT)
-    return others.of_others(
-        seen, lambda entry: entry.is_of(there.state.uid, table.name), table.version, written, touched
-    ).commits
+    """Also behind commits of ours: the table's own state has the version up to which all are accounted for."""
+    settled = snapshot.settled(there.state.uid, table.name)
+    return [entry for entry in snapshot.since(str(settled)) if not entry.uid and entry.changes_rows]
 
 
 class _RowByRow:
@@ -266,8 +246,7 @@ class _RowByRow:
             self._as_committed(table)
 
     def _columns(self, file: File) -> list[str]:
-        columns = self.there.place_columns(file.table) if self.there.placed else []
-        return columns if file.one is not None else [*columns, CHECKPOINT]
+        return [*(self.there.place_columns(file.table) if self.there.placed else []), CHECKPOINT]
 
     def _sort_in(self, pending: dict[int, dict[TP, list[np.ndarray]]], file: File, batch: pa.RecordBatch) -> None:
         placed = self.there.placed
@@ -279,10 +258,7 @@ class _RowByRow:
         encoded = topic.dictionary_encode()
         topics, codes = encoded.dictionary.to_pylist(), _whole(encoded.indices)
         partitions, offsets = _numbers(file, partition), _numbers(file, offset)
-        if file.one is not None:
-            ids = np.full(batch.num_rows, file.one, np.int64)
-        else:
-            ids = _whole(batch.column(CHECKPOINT))
+        ids = _whole(batch.column(CHECKPOINT))
         for (checkpoint, code, number), rows in groups(ids, codes, partitions):
             tp = TP(topics[code] if code >= 0 else "", number)
             pending.setdefault(checkpoint, {}).setdefault(tp, []).append(offsets[rows])

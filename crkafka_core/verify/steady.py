@@ -19,12 +19,11 @@ from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.rows import Checkpoint, Region, Table, TableCommit
 from crkafka_core.plane import contents, tables
 from crkafka_core.plane.contents import Piece
-from crkafka_core.tables import delta_log
-from crkafka_core.tables.delta_log import log_of
+from crkafka_core.verify.delta_files import DeltaFiles
 from crkafka_core.verify.iceberg_files import IcebergFiles, OnlySpark, Unreadable
 from crkafka_core.verify.verdict import Findings
 
-Snapshot = delta_log.Snapshot | IcebergFiles
+Snapshot = DeltaFiles | IcebergFiles
 PATIENCE = 60.0
 """Seconds for which a table that is being written is waited for."""
 _SOON = 0.2
@@ -59,8 +58,6 @@ class State:
     """Table → checkpoint → the commit that counts for it."""
     empty: frozenset[int]
     """Checkpoints without rows."""
-    versions: Mapping[str, Mapping[int, str]]
-    """Table → checkpoint → the version with which its rows came."""
     given: Mapping[int, int]
     """Checkpoint → rows that one pass gave all of the tables."""
 
@@ -105,7 +102,6 @@ def _state(reader: Reader, row: Region, family: Sequence[str]) -> State:
         contents.forgotten(reader, row),
         {t.name: contents.counting(reader, row, t) for t in declared},
         frozenset(reader.column(Checkpoint, "id", ("rows", "=", 0))),
-        {t.name: contents.written(reader, row, t) for t in declared},
         contents.given(reader, row, declared) if declared[0].shape else {},
     )
 
@@ -116,9 +112,7 @@ def steady(region: Handle, family: Sequence[str], found: Findings) -> tuple[Stat
     while True:
         before = region.plane.read(ask)
         if unread := [t for t in before.family if in_catalog(t.path) and t.layout != tables.FILES]:
-            found.note(
-                f"{before.words}: only Spark knows where {unread[0].path} of its catalog is; `crkafka tables mend --look` reads it"
-            )
+            found.note(f"{before.words}: the catalog of {unread[0].path} cannot be reached; they were not compared")
             return None
         if absent := _not_configured(region, before):
             found.note(
@@ -162,13 +156,13 @@ def _snapshots(region: Handle, state: State, found: Findings) -> dict[str, Snaps
 
 def _snapshot(region: Handle, table: Table) -> Snapshot | None:
     if table.format == "delta":
-        return log_of(region, table).snapshot()
+        return DeltaFiles.open(table.path, region.config.resolve().storage_options)
     if in_catalog(table.path):
         log = open_log(region, table)
         current = log.newest() if isinstance(log, IcebergLog) else None
-        return None if current is None else IcebergFiles(log.storage, current[0].content, by_id=False)
+        return None if current is None else IcebergFiles(log.storage, current[0].content)
     storage = folder_of(table.path, region.config.resolve().storage_options)
-    return IcebergFiles.open(storage, by_id=not tables.on_road(table))
+    return IcebergFiles.open(storage)
 
 
 def _not_configured(region: Handle, state: State) -> str:
@@ -183,5 +177,4 @@ def _of_ours_unacknowledged(state: State, table: Table, snapshot: Snapshot | Non
     """Where somebody else has taken the table back, its history shows older ones."""
     entries = snapshot.since(table.version) if snapshot is not None else ()
     last = max((c.number for c in state.commits[table.name] if c.status == tables.DONE), default=0)
-    stamps = [e.stamp for e in entries if e.changes_rows and e.stamp is not None]
-    return any(stamp.uid == state.uid and stamp.number > last for stamp in stamps)
+    return any(entry.uid == state.uid and entry.permit > last for entry in entries)

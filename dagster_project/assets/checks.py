@@ -88,7 +88,7 @@ def of_table(table: TableConfig, names: Names) -> dg.AssetChecksDefinition:
     @dg.multi_asset_check(  # of one: `asset_check` gives its op no description
         name=names.of(f"{table.name}_{NOTHING_FOREIGN}"),
         description=f"Reads table {table.name}, and compares it with what was merged.",
-        required_resource_keys={names.slug, names.spark},
+        required_resource_keys={names.slug},
         specs=[dg.AssetCheckSpec(NOTHING_FOREIGN, asset=names.table(table.name), description=text)],
     )
     def foreign(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:

@@ -5,7 +5,7 @@ from pydantic import Field
 
 from crkafka_core.lake.in_turn import each
 from dagster_project.failures import as_dagster_failure
-from dagster_project.resources import RegionResource, SparkSessionResource
+from dagster_project.resources import RegionResource
 
 
 class Maintain(dg.Config):
@@ -17,9 +17,7 @@ class Maintain(dg.Config):
 @dg.op(
     description="Make few large files of many small ones, and delete what no version within a table's retention needs."
 )
-def maintain(
-    context: dg.OpExecutionContext, config: Maintain, region: RegionResource, spark: SparkSessionResource
-) -> dg.Output[None]:
+def maintain(context: dg.OpExecutionContext, config: Maintain, region: RegionResource) -> dg.Output[None]:
     from crkafka_core.lake import compact
     from crkafka_core.lake.compact import Maintained, in_words
 

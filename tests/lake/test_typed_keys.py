@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from crkafka_core.lake import audit, road
+from crkafka_core.lake import audit, erasing, road
 from crkafka_core.model.errors import Refused
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Checkpoint
 from crkafka_core.plane import tables as plane
-from crkafka_core.spark import erasing
 from crkafka_core.verify import in_tables
 from crkafka_core.verify.verdict import Findings
 from tests.lake.test_typed import advance, made, rows_of, schema
@@ -171,10 +170,6 @@ def test_T2_a_table_by_key_does_not_begin_behind_what_is_forgotten(
     assert done is not None and done.acknowledged == 2
 
 
-def no_spark() -> Any:
-    raise AssertionError("no Spark is needed")
-
-
 def places(landing: Landing) -> dict[str, list[int]]:
     names = {"now": "kafka_offset", "now_dead": "offset"}
     return {name: [row[column] for row in rows_of(landing, name)] for name, column in names.items()}
@@ -192,7 +187,7 @@ def test_dead_letters_leave_beside_a_table_by_key_and_verify_knows_what_was_eras
     landing.land(6)
     advance(region, "now")
     landing.land(5)
-    done = erasing.erase(no_spark, region, {TP("orders", 0): {5, 9, 10}})
+    done = erasing.erase(region, {TP("orders", 0): {5, 9, 10}})
     assert (done.checkpoints, dict(done.left)) == ({1: 1, 2: 2}, {"now": erasing.BY_KEY})
     assert places(landing)["now_dead"] == [0]
     advance(region, "now")

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from crkafka_core.lake import erasing
 from crkafka_core.model.offsets import TP
-from crkafka_core.spark import erasing, frames, tables
+from crkafka_core.spark import frames, tables
+from crkafka_core.spark.frame_shape import means
 from tests.lake.test_typed import made, schema
 from tests.rigs.landing import Landing
 
@@ -41,7 +43,7 @@ def test_good_and_bad_records_leave_raw_and_typed_tables_and_no_replay_brings_th
         landing.land(rows)
         for name in ("typed", "raw"):
             tables.advance(spark, region, name)
-    assert erasing.erase(lambda: spark, region, GONE) == erasing.Erased({1: 2, 2: 1}, {})
+    assert erasing.erase(region, GONE, means=means(spark)) == erasing.Erased({1: 2, 2: 1}, {})
     left = {"raw": [0, 3, 4, 6, 7], "typed": [4, 7], "typed_dead": [0, 3, 6]}
     assert places(spark, landing) == left
     for name in ("typed", "raw"):

@@ -9,9 +9,11 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from crkafka_core.lake import erasing
 from crkafka_core.model.errors import Refused
 from crkafka_core.model.offsets import TP
-from crkafka_core.spark import erasing, tables
+from crkafka_core.spark import tables
+from crkafka_core.spark.frame_shape import means
 from tests.rigs.landing import Landing
 from tests.rigs.memory import MemoryStore
 from tests.tables.conftest import Lake
@@ -70,7 +72,7 @@ def test_of_a_raw_table_a_changed_row_is_told_and_mended(spark: SparkSession, ra
 def test_of_a_raw_table_a_persons_delete_that_is_noted_is_not_told(spark: SparkSession, raw: Lake) -> None:
     spark.sql(f"DELETE FROM {named(spark, raw)} WHERE partition = 0 AND offset = 7").collect()
     assert not raw.look().clean
-    erasing.erase(lambda: spark, raw.region, {TP("orders", 0): [7]})
+    erasing.erase(raw.region, {TP("orders", 0): [7]}, means=means(spark))
     raw.land(), tables.advance(spark, raw.region, "bronze")
     assert (raw.look().clean, values(spark, raw)) == (True, raw.truth())
 

@@ -22,7 +22,7 @@ from crkafka_core.model.rows import Lease
 from crkafka_core.plane import permits
 from crkafka_core.plane import tables as plane
 from crkafka_core.region import Region
-from crkafka_core.spark import frames, location, one_pass, tables
+from crkafka_core.spark import decode, frames, location, tables
 from tests.rigs.landing import Landing
 from tests.spark.place import Place
 
@@ -205,7 +205,7 @@ def test_decoding_is_done_once_for_both_tables(
     landing = made(place, "typed")
     landing.land(4)
     kept: list[DataFrame] = []
-    keep = one_pass.keep
+    keep = decode.keep_once
     monkeypatch.setattr("crkafka_core.spark.decode.keep_once", lambda frame: kept.append(keep(frame)) or kept[-1])
     tables.advance(spark, landing.region, "orders")
     assert len(kept) == 2, "one to see the columns, and one that is computed once for both"

@@ -27,9 +27,9 @@ class IcebergShop(Shop):
         self.spark.sql(text.format(*(iceberg_catalog.named(self.spark, str(self.folder / n)) for n in names))).collect()
 
     def call(self, procedure: str, name: str, **given: str) -> None:
-        iceberg_catalog.call(
-            self.spark, iceberg_catalog.named(self.spark, str(self.folder / name)).replace("`", ""), procedure, **given
-        ).collect()
+        catalog, _, table = iceberg_catalog.named(self.spark, str(self.folder / name)).replace("`", "").partition(".")
+        of = ", ".join(f"{key} => '{value}'" for key, value in {"table": table, **given}.items())
+        self.spark.sql(f"CALL {catalog}.system.{procedure}({of})").collect()
 
     def noted(self) -> list[str]:
         found = self.look()

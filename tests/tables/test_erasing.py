@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow.compute as pc
 import pytest
 
-from crkafka_core.lake import erase
+from crkafka_core.lake import erase, erasing
 from crkafka_core.lake.delta.snapshot import DeltaSnapshot as Snapshot
 from crkafka_core.model.errors import Refused, Stale
 from crkafka_core.model.offsets import TP
@@ -20,21 +20,16 @@ from crkafka_core.model.rows import Checkpoint
 from crkafka_core.plane import limits, permits
 from crkafka_core.region import Region
 from crkafka_core.segments.batch import Batch, Run
-from crkafka_core.spark import erasing
 from tests.rigs.landing import Landing
 from tests.rigs.memory import MemoryStore
 from tests.tables.conftest import STEPS, Crash, Lake, Row, dies_at, upto
-
-
-def no_session() -> Any:
-    raise AssertionError("Spark is not needed")
 
 
 def erased(lake: Lake, *records: Row) -> erasing.Erased:
     given: dict[TP, set[int]] = {}
     for partition, offset in records:
         given.setdefault(TP("orders", partition), set()).add(offset)
-    return erasing.erase(no_session, lake.region, given)
+    return erasing.erase(lake.region, given)
 
 
 def without(end: int, *records: Row) -> list[Row]:
@@ -137,7 +132,7 @@ def test_what_is_read_again_and_retired_before_any_reader_asked_is_noted(
     monkeypatch.setattr(region, "admin", lambda: kafka)
     region.plane.do(lambda tx: tx.set_region(limits_json=limits.dump(region.config.limits())))
     landing.land(10)
-    erasing.erase(no_session, region, {TP("orders", 0): {3}})
+    erasing.erase(region, {TP("orders", 0): {3}})
     landing.rewind(0)
     for _ in range(3):
         landing.land(10)

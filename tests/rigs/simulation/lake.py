@@ -49,7 +49,7 @@ class Lake:
     written: dict[int, tuple[Tuple, ...]] = field(default_factory=dict)
 
     def write(self, number: int, rows: dict[int, tuple[Tuple, ...]], remove: set[int]) -> bool:
-        """Overwrite whole checkpoints, atomically; a number that is not new is refused (docs/clients.md C-P5)."""
+        """Overwrite whole checkpoints, atomically; a number that is not new is refused."""
         if number <= self.number:
             return False
         self.number = number

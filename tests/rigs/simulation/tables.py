@@ -14,7 +14,7 @@ from crkafka_core.lake import road, writing
 from crkafka_core.lake.hold import Hold
 from crkafka_core.lake.port import mark_of
 from crkafka_core.lake.writing import Fenced, Written
-from crkafka_core.model.errors import CrkafkaError, ServiceUnavailable
+from crkafka_core.model.errors import CrkafkaError, LeaseLost, ServiceUnavailable
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Region, TableCommit
 from crkafka_core.model.rows import Table as TableRow
@@ -22,7 +22,6 @@ from crkafka_core.plane import permits, tables
 from crkafka_core.plane.permits import Permit
 from crkafka_core.plane.reading import KafkaRange, ReadPlan
 from crkafka_core.region.feeder import Feeder
-from crkafka_core.tables.stamp import Stamp, dropped
 from tests.rigs.simulation.actors import Restarted, SimulatedRegion
 from tests.rigs.simulation.broker import between
 from tests.rigs.simulation.history import Violation
@@ -198,7 +197,7 @@ class SparkWriter(Writer):
         reach(self.world, self, self.lake.name)
         gone = set() if only is None else set(self.lake.written) - only
         if not self.lake.write(permit.commit.number, rows, gone):
-            raise dropped(Stamp.of(permit.plan.uid, permit.commit))
+            raise LeaseLost(f"Table {self.lake.name} did not take commit {permit.commit.number}: a later one is there.")
         reach(self.world, self, self.lake.name)
 
 
