@@ -9,6 +9,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from crkafka_core.lake.hold import Hold
 from crkafka_core.model.errors import LeaseHeld, NotOpen, ServiceUnavailable
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Lease, ResetCause
@@ -104,7 +105,7 @@ def test_8_a_run_that_slept_past_its_lease_opens_nothing(
     member.contributes.clear()
     first: list[dg.ExecuteInProcessResult] = []
     with monkeypatch.context() as patch:
-        patch.setattr(DriverLease, "_renew", lambda self: None)
+        patch.setattr(Hold, "turn", lambda self: False)
         seat.region.open_cut(token="somebody's", cause="in the way")
         sleeper = threading.Thread(target=lambda: first.append(seat.run("cut", raise_on_error=False)))
         sleeper.start()
