@@ -149,7 +149,7 @@ def acknowledge(region: Handle, name: str, log: TableLog) -> None:
 
 def _not_decoded(region: Handle, reader: Reader, row: Region, table: Table, number: int) -> dict[int, int]:
     """Checkpoint → records that are not among the rows which a commit to a typed table was permitted with, since they are bad."""
-    declared, commit = region.config.table(table.name), reader.get(TableCommit, table.name, number)
+    declared, commit = region.config.table(table.name, table.shape), reader.get(TableCommit, table.name, number)
     if declared is None or declared.typed is None or commit is None or not commit.counts_json:
         return {}
     rows = {int(i): count for i, count in json.loads(commit.counts_json).items()}

@@ -94,7 +94,7 @@ def drop_parts(tx: Tx, checkpoint: int) -> None:
 def rewind(tx: Tx, target: int, cause: str) -> None:
     """Make `target` the head: those after it are superseded, and every declared table owes a fence (SPEC X4).
 
-    One to which no commit was ever permitted has nothing to follow, and no late one to refuse.
+    A table to which no commit was ever permitted has no rows to remove, and no late commit to refuse: it goes back at once.
     """
     region = tx.region()
     for checkpoint in tx.line(region.head, after=target):
@@ -102,8 +102,10 @@ def rewind(tx: Tx, target: int, cause: str) -> None:
         assert row is not None
         tx.put(replace(row, status=CheckpointStatus.SUPERSEDED, note=cause))
     for table in tx.select(Table):
-        follows = table.fenced_epoch if table.commits else region.epoch + 1
-        tx.put(replace(table, rewind_epoch=region.epoch + 1, fenced_epoch=follows))
+        table = replace(table, rewind_epoch=region.epoch + 1)
+        if not table.commits:
+            table = replace(table, fenced_epoch=table.rewind_epoch, acknowledged=min(table.acknowledged, target))
+        tx.put(table)
     numbers.bury(tx, target)
     events.log(tx, "rewind", f"head {region.head} → {target}: {cause}", checkpoint=target)
     tx.set_region(head=target)
