@@ -9,6 +9,7 @@ import posixpath
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -100,20 +101,31 @@ def check_store(path: str) -> None:
 
 
 def overlap(one: str, other: str) -> bool:
-    """Whether two paths are equal, or one is inside the other; False if one has a reference, whose value is unknown here."""
+    """Whether two places are equal, or one is inside the other; of a path with a reference, whose value is unknown here, only equal.
+
+    Names in a catalog differ by more than the case of letters: some catalogs fold it.
+    """
+    if one == other:
+        return True
     first, second = _parts(one), _parts(other)
     shared = min(len(first), len(second))
-    return not (has_reference(one) or has_reference(other)) and first[:shared] == second[:shared]
+    return shared > 0 and first[:shared] == second[:shared]
 
 
-def _parts(path: str) -> list[str]:
+@lru_cache(4096)  # many tables are compared with each other
+def _parts(path: str) -> tuple[str, ...]:
+    """From the outermost to the innermost; none where they are not known."""
+    if has_reference(path):
+        return ()
+    if in_catalog(path):
+        return ("catalog", path.casefold())
     store = store_of(path)
     if not scheme_of(path):
-        return [store.schemes[0], *posixpath.normpath(path).split("/")[1:]]
+        return (store.schemes[0], *posixpath.normpath(path).split("/")[1:])
     url = urlsplit(path)
     inside = [part for part in posixpath.normpath(url.path or "/").split("/") if part]
     kind = (store.schemes or (url.scheme,))[0]
-    return [kind, *inside] if store.local else [kind, url.netloc, *inside]
+    return (kind, *inside) if store.local else (kind, url.netloc, *inside)
 
 
 def in_catalog(path: str) -> bool:

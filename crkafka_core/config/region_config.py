@@ -420,7 +420,7 @@ class RegionConfig(LimitKeys):
         templates = tuple(t for t in read.tables if t.each is not None)
         if not templates:
             return read
-        template.check(templates, read.storage, read.topics)
+        template.check(read.tables, read.storage, read.topics)
         parted = read.model_copy(update={"tables": tuple(t for t in read.tables if t.each is None)})
         parted._templates = templates
         for each in templates:

@@ -89,7 +89,7 @@ def clash(table: TableConfig, taken: Mapping[str, str], beside: Sequence[tuple[s
     if not table.name:
         return f"no name of a table has room for topic {topic}"
     at = f"the table of topic {topic} would be {table.name} at {table.path}"
-    if table.name in taken or table.path in taken.values():
+    if table.name in taken or any(location.overlap(table.path, path) for path in taken.values()):
         return f"{at}, which is another table's name or place"
     for what, path in beside:
         if what == table.name or location.overlap(path, table.path):
@@ -103,13 +103,14 @@ def check_types(template: TableConfig, registry: RegistryConfig | None) -> None:
         pass
 
 
-def check(templates: Sequence[TableConfig], storage: str, topics: Sequence[str] | None) -> None:
-    """Refuse templates whose tables would lie in one another or among segments, and topics that the region does not read."""
-    for template in templates:
-        for other in templates:
-            if other is not template and (other.path == template.path or other.name == template.name):
+def check(tables: Sequence[TableConfig], storage: str, topics: Sequence[str] | None) -> None:
+    """Refuse templates whose tables would lie in others or among segments, and topics that the region does not read."""
+    for template in (each for each in tables if each.each is not None):
+        for other in tables:
+            if other is not template and location.overlap(other.path, template.path):
                 raise ValueError(
-                    f"the tables of {template.name} and of {other.name} would have one name or path; give each its own"
+                    f"the tables of {template.name} ({template.path}) and {other.name} ({other.path}) would lie in one another: "
+                    "cleaning up one would delete the other; give each a folder of its own"
                 )
         folder = template.path.partition(TOPIC)[0].rpartition("/")[0]
         if not in_catalog(template) and location.overlap(folder, storage):

@@ -33,3 +33,14 @@ def test_one_place_under_two_schemes_overlaps() -> None:
     assert location.overlap("s3a://lake/a", "s3://lake/a/b")
     assert location.overlap("file:///data/a/b", "/data/a")
     assert not location.overlap("s3://lake/a", "hdfs://lake/a")
+
+
+def test_a_name_in_a_catalog_overlaps_only_itself_in_any_case_of_letters() -> None:
+    assert location.overlap("lake.bronze.Orders", "lake.bronze.orders")
+    assert not location.overlap("lake.bronze.orders", "lake.bronze.orders_dead")
+    assert not location.overlap("lake.bronze.orders", "/data/a")
+
+
+def test_of_a_path_with_a_reference_only_the_same_one_overlaps() -> None:
+    assert location.overlap("${env:LAKE}/a", "${env:LAKE}/a")
+    assert not location.overlap("${env:LAKE}/a", "${env:LAKE}/a/b")

@@ -84,6 +84,9 @@ def test_K6_in_a_catalog_the_name_is_one_of_the_catalog(tmp_path: Path) -> None:
     each = {**EACH, "format": "iceberg", "path": "lake.bronze.{topic}"}
     config = region(tmp_path, each, host={"processes": True, "conf": conf})
     assert [table.path for of in config.of_topic("a.b-c") for table in of.own] == ["lake.bronze.a_b_c"]
+    assert config.clashes(["Orders", "a", "b"]) == []
+    (folded,) = config.clashes(["Orders", "orders"])  # Glue, for one, has names in small letters
+    assert "the table of topic orders would be" in folded
 
 
 @pytest.mark.parametrize(
@@ -121,6 +124,23 @@ def test_K6_clashes_of_known_topics_are_told(tmp_path: Path) -> None:
         "the table of topic orders",
         f"no name of a table has room for topic {'x' * 200}",
     ]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"each": "topic", "name": "sub_{topic}", "path": "lake/{topic}/sub"},
+        {"name": "whole", "path": "lake"},
+    ],
+)
+def test_K6_tables_of_topics_do_not_lie_in_others(tmp_path: Path, other: dict[str, Any]) -> None:
+    with pytest.raises(BadConfiguration, match="lie in one another"):
+        region(tmp_path, EACH, other)
+
+
+def test_K6_a_topic_whose_table_would_lie_in_that_of_another_is_told(tmp_path: Path) -> None:
+    config = region(tmp_path, EACH, {**EACH, "name": "raw_{topic}", "path": "lake/raw/{topic}"})
+    assert {text.partition(" would")[0] for text in config.clashes(["orders", "raw"])} == {"the table of topic raw"}
 
 
 def test_K6_a_table_of_some_topics_has_records_as_they_are_and_is_written_without_spark(tmp_path: Path) -> None:
