@@ -67,8 +67,8 @@ def of_checkpoint(checkpoint: Checkpoint, parent: Checkpoint | None, spans: Sequ
         "merged_at": dg.MetadataValue.timestamp(checkpoint.merged_at),
         "offsets": table(shown),
     }
-    if without := json.loads(checkpoint.without_json):
-        metadata["without"] = ", ".join(without)
+    if checkpoint.without:
+        metadata["without"] = ", ".join(checkpoint.without)
     if run := run_of(checkpoint.token):
         metadata["cut_by"] = dg.MetadataValue.dagster_run(run)
     elif checkpoint.token.startswith(TRIGGER):  # its run starts while it is published, or later

@@ -86,6 +86,8 @@ def _cut(config: RegionConfig, cause: str, as_json: bool) -> None:
             f"checkpoint {merged.id}: {plural(merged.rows, 'row')} of {plural(merged.members, 'member')} "
             f"in {plural(merged.segments, 'segment')}, {took}"
         )
+        if merged.without:
+            note(f"without {', '.join(merged.without)}: what it had submitted is read again")
 
 
 @click.command("consume")

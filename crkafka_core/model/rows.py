@@ -85,6 +85,11 @@ class Checkpoint(Row):
     """Erased records, which tables no longer have: {topic: {partition: [offset]}} (SPEC K6)."""
 
     @property
+    def without(self) -> tuple[str, ...]:
+        """The names in `without_json`."""
+        return tuple(json.loads(self.without_json))
+
+    @property
     def erased(self) -> dict[str, dict[int, list[int]]]:
         """Topic → partition → offsets of erased records, in order."""
         if self.erased_json == "{}":  # the usual case

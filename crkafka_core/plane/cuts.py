@@ -406,6 +406,11 @@ class _Gathered:
     strange: Collection[str]
     """Incarnations that the cut did not expect."""
 
+    @property
+    def without(self) -> list[str]:
+        """Names of the members that are left out."""
+        return sorted(f.member for f in self.gone)
+
 
 def merge(tx: Tx, checkpoint: int) -> Checkpoint | Refused:
     """Merge the contributions if exactly the expected members are in; the region goes on from there (SPEC C3).
@@ -523,7 +528,7 @@ def _wrong_topics(known: Mapping[TP, rows.Initial], contributions: Sequence[rows
 
 
 def _close(tx: Tx, cut: _Gathered, merged: Sequence[MergedOffset]) -> Checkpoint:
-    row, contributions, without = cut.row, cut.contributions, sorted(f.member for f in cut.gone)
+    row, contributions, without = cut.row, cut.contributions, cut.without
     done = replace(
         row,
         status=CheckpointStatus.MERGED,
@@ -588,10 +593,13 @@ def _nothing_new(merged: Sequence[MergedOffset], parent: Mapping[TP, MergedOffse
 
 def _close_empty(tx: Tx, region: Region, cut: _Gathered) -> Checkpoint:
     """The region goes on from the head that it has. The last such cut is remembered, for who has opened it."""
-    row = cut.row
+    row, note = cut.row, f"nothing new since checkpoint {cut.row.parent}"
     epochs.drop_parts(tx, row.id)
     tx.delete(Checkpoint, ("status", "=", CheckpointStatus.EMPTY))
-    done = replace(row, status=CheckpointStatus.EMPTY, note=f"nothing new since checkpoint {row.parent}")
+    if cut.without:
+        note += f", without {', '.join(cut.without)}"
+        events.log(tx, "left out", note, checkpoint=row.id)
+    done = replace(row, status=CheckpointStatus.EMPTY, note=note, without_json=json.dumps(cut.without))
     tx.put(done)
     _go_on(tx, region, cut, head=region.head, why=f"stopped after cut {row.id}, which had nothing new")
     return done

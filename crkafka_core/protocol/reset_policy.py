@@ -22,8 +22,6 @@ class Policy:
     """Towards `max_consecutive_resets`."""
     backs_off: bool = False
     """The next attempt waits, longer each time."""
-    clears: bool = False
-    """Zeroes the count, as the force mode of a rebalance does."""
     budgeted: bool = False
     """Counts against whoever caused it, by name: so many in a time, so many without a completed cut."""
     leaves_stopped: bool = False
@@ -32,11 +30,11 @@ class Policy:
 
 POLICY: dict[ResetCause, Policy] = {
     ResetCause.PERSON: Policy(leaves_stopped=True),
-    ResetCause.START: Policy(clears=True, leaves_stopped=True),
-    ResetCause.RESTORED: Policy(clears=True, leaves_stopped=True),
+    ResetCause.START: Policy(leaves_stopped=True),
+    ResetCause.RESTORED: Policy(leaves_stopped=True),
     ResetCause.STOP: Policy(),
-    ResetCause.JOIN: Policy(clears=True),
-    ResetCause.REBALANCE: Policy(clears=True),
+    ResetCause.JOIN: Policy(),
+    ResetCause.REBALANCE: Policy(),
     ResetCause.LOST: Policy(budgeted=True),
     ResetCause.LEFT: Policy(),
     ResetCause.FAILURE: Policy(counts=True, backs_off=True),
@@ -84,7 +82,7 @@ def hindered(aborted: int, ran: float) -> bool:
 def decide(cause: ResetCause, text: str, member: str, record: Record, limits: Limits) -> Decision:
     """Whether the region comes to rest on its head and goes on, or stops until a person looks (SPEC X6)."""
     policy = POLICY[cause]
-    consecutive = (0 if policy.clears else record.consecutive) + policy.counts
+    consecutive = record.consecutive + policy.counts
     failing = record.failing + (policy.backs_off and not policy.counts)
     if over := _over_budget(policy, member, record, limits):
         return Decision(consecutive, failing, stop=f"{over}; the last time: {text}")

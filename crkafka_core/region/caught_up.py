@@ -59,7 +59,7 @@ def _known(reader: Reader, row: Row) -> tuple[list[TP], tuple[TP, ...]]:
 
 
 def _cut_at_the_ends(region: Region, token: str, total: int, progress: Callable[[str], None]) -> Checkpoint:
-    """The cut in the epoch in which the ends were reached; a reset in between invalidates the reports of members.
+    """The cut in the epoch in which the ends were reached, of all members; a reset in between invalidates the reports of members.
 
     Without a driver it also opens the cuts that members ask for: until then they submit no more (SPEC V2).
     """
@@ -76,7 +76,7 @@ def _cut_at_the_ends(region: Region, token: str, total: int, progress: Callable[
             region.await_running(progress=progress)
             region.runtime.sleep(waiting.TICK)
         else:
-            if due.reached and cut.epoch == due.epoch:
+            if due.reached and cut.epoch == due.epoch and not cut.without:
                 return cut
         attempt += due.reached
 

@@ -65,5 +65,6 @@ def await_merged(plane: ControlPlane, checkpoint: int, progress: Progress) -> Ch
             f"Cut {checkpoint} of region {plane.region} was aborted: {cut.note}",
             hint="The region resets to its head by itself.",
         )
-    progress(f"checkpoint {checkpoint}: {plural(cut.rows, 'row')}")
+    without = f", without {', '.join(cut.without)}" if cut.without else ""
+    progress(f"checkpoint {checkpoint}: {plural(cut.rows, 'row')}{without}")
     return cut

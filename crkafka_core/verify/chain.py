@@ -121,7 +121,7 @@ def merges(history: History, found: Findings) -> None:
         expected = {(e.member, e.incarnation) for e in history.fillers.get(c.id, ())}
         parts = history.contributions.get(c.id, [])
         there = {(p.member, p.incarnation) for p in parts}
-        left_out = set(json.loads(c.without_json))
+        left_out = set(c.without)
         for name, incarnation in sorted(expected - there):
             if name not in left_out:
                 found.add("I4", f"{name} ({incarnation}) was expected and did not contribute", checkpoint=c.id)
@@ -163,7 +163,7 @@ def _union(history: History, c: Checkpoint, found: Findings) -> None:
             found.add("I4", f"{tp} is claimed by {claimed[tp]} and by {o.member}", checkpoint=c.id, tp=tp)
         claimed[tp], parts[tp] = o.member, (o.from_offset, o.to_offset, o.rows)
     merged = history.merged[c.id]
-    fillers, left_out = history.fillers.get(c.id, ()), set(json.loads(c.without_json))
+    fillers, left_out = history.fillers.get(c.id, ()), set(c.without)
     fixed = {tp for f in fillers if f.member not in left_out for tp in f.offsets}
     stays = {tp: at for f in fillers if f.member in left_out for tp, at in f.offsets.items()}
     for tp in sorted(fixed ^ parts.keys()):

@@ -157,6 +157,38 @@ def test_v3_a_run_whose_cut_was_made_without_a_reply_goes_on_with_its_ends(kit: 
     assert _aims(kit) == {}
 
 
+def test_v3_a_run_does_not_end_with_a_cut_that_went_without_a_member(kit: Kit) -> None:
+    """It lacks what that member has submitted: the run was green, and rows were missing."""
+    kit.running()
+    region: Any = Loses(kit)
+
+    def reach(_: str) -> None:
+        _reach(kit, "run", 0, P0), _reach(kit, "run", 1, P1)
+
+    done = consume(region, token="run", progress=reach).checkpoint
+    assert region.first.without == ("orders/1",)
+    assert (done.id, done.without, done.rows) == (kit.row.head, (), 20)
+
+
+class Loses(LostReply):
+    """A region of which a member dies in the first cut."""
+
+    first: Checkpoint | None = None
+
+    def cut(self, *, cause: str, token: str, progress: object) -> Checkpoint:
+        kit, made = self.kit, self.kit.do(lambda tx: cuts.open_cut(tx, token=token, cause=cause, flow=True))
+        kit.contribute(made.id, 0, 10)
+        if self.first is None:
+            kit.at[P0] += 10
+            kit.dies(1)
+            kit.settle()
+            self.first = kit.checkpoint(made.id)
+            return self.first
+        kit.contribute(made.id, 1, 10)
+        kit.do(lambda tx: cuts.merge(tx, made.id))
+        return kit.checkpoint(made.id)
+
+
 def test_v3_a_run_whose_members_have_no_host_any_more_says_so(kit: Kit) -> None:
     """Those of a machine that is gone are live as far as SQL knows: it waited without a word, and nobody would ever come."""
     kit.running()

@@ -10,12 +10,12 @@ import pytest
 from crkafka_core.model.errors import NotOpen
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
-from crkafka_core.model.rows import Filler, ResetCause
+from crkafka_core.model.rows import CheckpointStatus, Filler, ResetCause
 from crkafka_core.plane import cuts, life, members, resets, starts, view
-from tests.plane.conftest import LIMITS, P0, P1
+from tests.plane.conftest import LIMITS, P0, P1, Kit
 
 if TYPE_CHECKING:
-    from tests.plane.conftest import Kit
+    from collections.abc import Callable
 
 P2 = TP("t", 2)
 
@@ -144,6 +144,21 @@ def test_X10_who_is_left_out_of_an_open_cut_fills_the_next_number_no_more(kit: K
     assert _merged(kit, mark + 1) == {P0: (10, 13, "orders/0"), P1: (0, 0, "")}
 
 
+def test_X10_a_cut_without_new_records_names_whom_it_went_without(kit: Kit) -> None:
+    kit.running()
+    kit.cut(4)
+    number = kit.row.filling
+    _lose(kit, 1)
+    kit.hand_over()
+    cut = kit.checkpoint(number)
+    assert (cut.status, cut.without, cut.note) == (
+        CheckpointStatus.EMPTY,
+        ("orders/1",),
+        "nothing new since checkpoint 1, without orders/1",
+    )
+    assert kit.events("left out")[-1].checkpoint == number
+
+
 @pytest.mark.parametrize("silent", [True, False])
 def test_X10_with_no_contribution_or_nothing_new_it_is_a_plain_reset(kit: Kit, silent: bool) -> None:
     kit.running()
@@ -163,13 +178,14 @@ def test_X10_with_no_contribution_or_nothing_new_it_is_a_plain_reset(kit: Kit, s
     assert (kit.row.phase, kit.row.head) == (Phase.RESETTING, 1), "nobody who fills the number is left"
 
 
-def test_X10_a_handover_zeroes_no_count(kit: Kit) -> None:
+@pytest.mark.parametrize("begin", [_lose, Kit.withdraw])
+def test_X10_a_handover_zeroes_no_count(kit: Kit, begin: Callable[[Kit, int], None]) -> None:
     kit.running()
     kit.fail(0)
     kit.advance(60.0)
     kit.settle()
     proven = kit.row.proven_epoch
-    _lose(kit, 0)
+    begin(kit, 0)
     kit.hand_over(5)
     assert (kit.row.consecutive, kit.row.proven_epoch, kit.row.phase) == (1, proven, Phase.RESETTING)
 

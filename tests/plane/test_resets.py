@@ -84,12 +84,13 @@ def test_x6_hours_of_failing_storage_back_off_and_never_overflow(kit: Kit) -> No
     assert kit.row.not_before == kit.now + 60.0
 
 
-def test_x6_the_budget_sees_forced_resets_between_counted_ones_of_the_same_member(kit: Kit) -> None:
-    kit.running()
+def test_x6_the_budget_sees_forced_resets_between_counted_ones_of_the_same_member(
+    make_kit: type[Kit],
+) -> None:
+    kit = make_kit(max_consecutive_resets=100).running()
     for _ in range(9):
         kit.dies(0)
         kit.settle()
-        kit.rebalance(1)
         for _ in range(3):
             kit.fail(0, "x")
             kit.advance(60.0)

@@ -76,12 +76,6 @@ def test_x6_who_made_the_region_reset_is_named() -> None:
     assert stop.startswith("r/1 made the region reset 20 times")
 
 
-def test_x6_a_rebalance_zeroes_the_count_and_a_loss_does_not() -> None:
-    before = Record(consecutive=4)
-    assert decide(ResetCause.REBALANCE, "x", "", before, LIMITS).consecutive == 0
-    assert decide(ResetCause.LOST, "x", "m", before, LIMITS).consecutive == 4
-
-
 def test_x6_what_keeps_a_cut_away() -> None:
     assert hindered(aborted=7, ran=1_000.0), "a cut was open"
     assert not hindered(aborted=0, ran=1_000.0), "there was time for one"

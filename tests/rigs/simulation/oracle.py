@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 COUNTS = frozenset({"failure", "mismatch", "stuck"})
-ZEROES = frozenset({"start", "restored", "join", "rebalance"})
+ZEROES = frozenset({"start", "restored"})
 """Causes of resets that count towards a stop, and that begin the count anew (docs/protocol.md)."""
 BUDGETED = frozenset({"lost"})
 """Causes of which each member may make so many."""
