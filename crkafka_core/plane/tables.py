@@ -8,13 +8,15 @@ from dataclasses import replace
 
 from crkafka_core.config.location import has_log
 from crkafka_core.config.sections import GOOD
-from crkafka_core.config.typed import on_frames
+from crkafka_core.config.typed import on_frames, topic_of
 from crkafka_core.control import Cond, Reader, Tx
 from crkafka_core.model.errors import Refused
 from crkafka_core.model.rows import CheckpointStatus, Lease, Region, Segment, Table, TableCommit
 from crkafka_core.plane import checkpoints, epochs, events, leases
 
 ADVANCE, REWRITE, FENCE = "advance", "rewrite", "fence"
+UNDECLARED = "undeclared"
+"""Kind of the last row of a topic's table that was undeclared: it permits no commit, and its token is the table's shape."""
 FILES = "files"
 """The layout of a table that takes files by one commit of its own log; one without a shape adopts segments."""
 FEEDER = "feeder"
@@ -228,6 +230,9 @@ def undeclare(tx: Tx, name: str, *, by: str = "") -> None:
         tx.put(replace(held, until=0.0, token=""))
     # Kept: declared again, its commits go on from these numbers, or the format would drop them.
     tx.put(*(replace(c, status=FAILED, at=0.0) for c in commits(tx, table)))
+    if topic_of(table.shape):
+        number, shape = table.commits + 1, table.shape
+        tx.add(TableCommit(table.region, name, number, UNDECLARED, 0, 0, "[]", token=shape, status=FAILED))
     events.log(tx, events.UNDECLARED, name, by=by)
     epochs.after_fence(tx)
 

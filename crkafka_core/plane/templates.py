@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from crkafka_core.config.location import in_catalog
 from crkafka_core.config.region_config import RegionConfig
 from crkafka_core.config.sections import TableConfig
-from crkafka_core.config.template import OfTopic
 from crkafka_core.config.typed import topic_of
-from crkafka_core.control import Reader, Tx
+from crkafka_core.control import Cond, Reader, Tx
 from crkafka_core.model.rows import Initial, MergedOffset, Region, Table, TableCommit
 from crkafka_core.plane import events, tables
+from crkafka_core.plane.tables import FAILED, UNDECLARED
 from crkafka_core.plane.transact import ControlPlane
 
 
 @dataclass(frozen=True)
 class _New:
-    """What a template gives a topic, and the checkpoint before the first rows of it."""
+    """What a template gives a topic that lacks it, and the checkpoint before the first rows of the topic."""
 
     topic: str
-    tables: OfTopic
+    tables: Sequence[TableConfig]
+    instead: TableConfig | None
+    """The table of its records where one of the others cannot be declared; None: others of their shape are declared already."""
     begins: int
 
 
@@ -32,9 +35,9 @@ def of_topics(reader: Reader) -> list[Table]:
 def declare_new(
     plane: ControlPlane, config: RegionConfig, *, known: Collection[str] = (), again: bool = False, by: str = ""
 ) -> frozenset[str]:
-    """Declare the tables of topics that have none, but of those that are `known` already; all topics of the region.
+    """Declare the tables that topics lack, but for topics that are `known` already; all topics of the region.
 
-    A table that was undeclared is declared again only if so asked: it has had commits.
+    A table that was undeclared is declared again only if so asked (`again`).
     """
     if not config.templates:
         return frozenset()
@@ -51,19 +54,22 @@ def _look(
     topics, new = frozenset([*read, *(config.topics or ())]), list[_New]()
     if topics <= frozenset(known):
         return topics, new
-    shapes = {table.shape for table in reader.select(Table)}
+    declared = {(table.shape, table.output) for table in reader.select(Table)}
+    undeclared = reader.select(TableCommit, ("kind", "=", UNDECLARED), ("status", "=", FAILED)) if not again else ()
+    gone = {(mark.table, mark.token) for mark in undeclared}
     for topic in sorted(topics.difference(known)):
         for of in config.of_topic(topic):
-            either = (of.own[0], of.unplaced)
-            gone = not again and any(_was_let_go(reader, table) for table in either)
-            if shapes.isdisjoint(table.shape for table in either) and not gone:
-                new.append(_New(topic, of, _before_first(reader, row, topic)))
+            if {_output(of.unplaced)} & declared or (of.unplaced.name, of.unplaced.shape) in gone:
+                continue
+            lacks = [t for t in of.own if _output(t) not in declared and (t.name, t.shape) not in gone]
+            instead = of.unplaced if declared.isdisjoint(map(_output, of.own)) else None
+            if lacks:
+                new.append(_New(topic, lacks, instead, _before_first(reader, row, topic)))
     return topics, new
 
 
-def _was_let_go(reader: Reader, table: TableConfig) -> bool:
-    """Whether it was undeclared: it has had commits."""
-    return reader.get(Table, table.name) is None and reader.count(TableCommit, ("table", "=", table.name)) > 0
+def _output(table: TableConfig) -> tuple[str, str]:
+    return table.shape or "", table.output or ""
 
 
 def _before_first(reader: Reader, row: Region, topic: str) -> int:
@@ -84,11 +90,20 @@ def _before_first(reader: Reader, row: Region, topic: str) -> int:
 
 def _declare(config: RegionConfig, tx: Tx, new: Collection[_New], by: str) -> None:
     for each in new:
-        others = {t.name: t.path for t in tx.select(Table) if t.shape != each.tables.own[0].shape}
-        whys = [why for table in each.tables.own if (why := config.clash(table, others))]
+        others = {t.name: t.path for t in tx.select(Table) if t.shape != each.tables[0].shape}
+        whys = [why for t in each.tables if (why := config.clash(t, others) or _of_another(tx, t))]
+        instead = [each.instead] if each.instead is not None else []
         if whys:
-            events.log(tx, "topic without its table", f"{whys[0]}; its records come into {each.tables.unplaced.name}")
-        for table in (each.tables.unplaced,) if whys else each.tables.own:
-            shape, output = table.shape or "", table.output or ""
+            into = f"; its records come into {instead[0].name}" if instead else ""
+            events.log(tx, "topic without its table", f"{whys[0]}{into}")
+        for table in instead if whys else each.tables:
+            shape, output = _output(table)
             about = (tx, table.name, table.format, table.path)
             tables.declare(*about, shape=shape, output=output, here=True, begins=each.begins, by=by)
+
+
+def _of_another(reader: Reader, table: TableConfig) -> str:
+    """Why a name in a catalog has the rows of another topic, whose table was undeclared; empty if it has none."""
+    fits: list[Cond] = [("table", "=", table.name), ("kind", "=", UNDECLARED), ("token", "!=", table.shape)]
+    marks = reader.select(TableCommit, *fits) if in_catalog(table.path) else ()
+    return next((f"{table.path} has rows of topic {topic_of(mark.token)}, which was undeclared" for mark in marks), "")

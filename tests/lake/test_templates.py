@@ -32,8 +32,10 @@ MEANS = road.Means(pool=pool())
 
 
 def made(folder: Path, *others: dict[str, Any], topics: tuple[str, ...] = ("shop.a", "shop.b"), **each: Any) -> Landing:
+    more: dict[str, Any] = {"batch_of": typed_records} if "typed" in each else {}
+    if host := each.pop("host", None):
+        more["host"] = host
     template = {"each": "topic", "name": "{topic}", "path": str(folder / "lake" / "{topic}"), **each}
-    more = {"batch_of": typed_records} if "typed" in each else {}
     return Landing(
         MemoryStore(), folder, topics=topics, pattern="^.*", partitions=2, tables=[template, *others], **more
     )
@@ -212,7 +214,7 @@ def test_K6_a_table_of_a_topic_is_rewound_replayed_mended_erased_and_undeclared(
         road.erase(region, "shop_b", [checkpoint], means=MEANS)
     assert there(landing, "shop_b") == {("shop.b", 1): 9, ("shop.b", 2): 9}
     assert verified(landing) == []
-    region.plane.do(lambda tx: plane.undeclare(tx, "shop_b"))
+    _undeclare(landing, "shop_b")
     landing.land(1)
     feed(landing)
     assert declared(landing) == {"shop_a": 4}
@@ -260,10 +262,80 @@ def test_K6_a_topic_with_the_name_of_a_table_that_has_rows_has_dead_letters_unti
     feed(landing)
     (unplaced,) = (name for name in declared(landing) if name.startswith(UNPLACED))
     assert there(landing, unplaced) == {("orders", 2): 1}
-    landing.region.plane.do(lambda tx: plane.undeclare(tx, unplaced))
+    _undeclare(landing, unplaced)
     landing.land(1)
     feed(landing)
     assert set(declared(landing)) == {"orders", "shop_a", "shop_b"}
+
+
+def _undeclare(landing: Landing, name: str) -> None:
+    landing.region.plane.do(lambda tx: plane.undeclare(tx, name))
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_K6_an_undeclared_table_comes_back_only_when_it_is_asked_for(tmp_path: Path, commits: bool) -> None:
+    landing = made(tmp_path)
+    landing.land(5, quiet=[] if commits else ["shop.b"])
+    declare(landing)
+    if commits:
+        feed(landing)
+    _undeclare(landing, "shop_b")
+    declare(landing)
+    assert set(declared(landing)) == {"shop_a"}
+    declare(landing, again=True)
+    landing.land(3)
+    feed(landing)
+    assert there(landing, "shop_b") == ({("shop.b", 1): 10} if commits else {}) | {("shop.b", 2): 6}
+    assert verified(landing) == []
+
+
+@pytest.mark.parametrize("gone", ["shop_b", "shop_b_dead"])
+def test_K6_one_of_a_topics_tables_that_was_undeclared_is_declared_again_by_itself(tmp_path: Path, gone: str) -> None:
+    for topic in ("shop.a", "shop.b"):
+        (tmp_path / f"{topic}.json").write_text(
+            json.dumps({"type": "object", "properties": {"id": {"type": "integer"}}})
+        )
+    landing = made(tmp_path, typed={"json": str(tmp_path / "{topic}.json")})
+    landing.land(10)
+    feed(landing)
+    _undeclare(landing, gone)
+    declare(landing)
+    assert gone not in declared(landing)
+    declare(landing, again=True)
+    landing.land(10)
+    feed(landing)
+    assert declared(landing) == dict.fromkeys(("shop_a", "shop_a_dead", "shop_b", "shop_b_dead"), 2)
+    assert there(landing, "shop_b_dead") == {("shop.b", 1): 2, ("shop.b", 2): 2}
+    assert verified(landing) == []
+
+
+def test_K6_a_name_that_was_undeclared_is_free_for_another_topic(tmp_path: Path) -> None:
+    landing = made(tmp_path, topics=("a.b",))
+    landing.land(5)
+    feed(landing)
+    _undeclare(landing, "a_b")
+    landing.new_topic("a_b")
+    landing.land(3)
+    feed(landing)
+    assert declared(landing) == {"a_b": 2}
+    assert there(landing, "a_b") == {("a_b", 2): 3}
+    assert DeltaTable(tmp_path / "lake" / "a.b").to_pyarrow_table().num_rows == 10
+    assert verified(landing) == []
+
+
+def test_K6_a_name_in_a_catalog_that_was_undeclared_is_not_free_for_another_topic(tmp_path: Path) -> None:
+    conf = {"spark.sql.catalog.lake.type": "hadoop", "spark.sql.catalog.lake.warehouse": str(tmp_path / "warehouse")}
+    keys = {"path": "lake.bronze.{topic}", "format": "iceberg", "host": {"processes": True, "conf": conf}}
+    landing = made(tmp_path, topics=("a.b", "c"), **keys)
+    landing.land(1)
+    declare(landing)
+    assert set(declared(landing)) == {"a_b", "c"}
+    _undeclare(landing, "a_b")
+    landing.new_topic("a_b")
+    landing.land(1)
+    declare(landing)
+    (unplaced,) = set(declared(landing)) - {"c"}
+    assert unplaced.startswith(UNPLACED)
 
 
 @pytest.mark.parametrize("dies", ["declared", "written"])
