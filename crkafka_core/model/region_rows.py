@@ -251,6 +251,8 @@ class Reset(Row):
     """The head that members go back to."""
     aborted: int = 0
     """The cut that it aborted, or 0."""
+    lacking: int = 0
+    """The open cut that merged without a member in the handover before it, or 0 (SPEC X6, X10)."""
     filling: int = 0
     """The last number handed out before it: numbers up to here are of earlier epochs (SPEC C8, G10)."""
     opened: int = 0

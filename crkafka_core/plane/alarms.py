@@ -6,7 +6,7 @@ import json
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from crkafka_core.control import Reader, Tx
+from crkafka_core.control import Cond, Reader, Tx
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase, Wanted
 from crkafka_core.model.plural import plural
@@ -64,8 +64,10 @@ def no_merge(reader: Reader, region: Region) -> str:
         since = now if region.phase is Phase.REWINDING else max(since, region.reset_at)
     if now - since <= allowed:
         return ""
-    why = f"; it is {region.phase}"
-    if region.phase is Phase.CUTTING:
+    what, why = "checkpoint", f"; it is {region.phase}"
+    if lacking := _went_without(reader, region):
+        what, why = "cut of all members", f"; cut {lacking.lacking} went without a member: {lacking.text}"
+    elif region.phase is Phase.CUTTING:
         why += f": checkpoint {region.open_cut} is not complete"
     elif region.phase is Phase.RUNNING:
         why += ", and no cut is open: `crkafka show` has what a cut waits for; `crkafka host` or Dagster opens one"
@@ -73,7 +75,14 @@ def no_merge(reader: Reader, region: Region) -> str:
         why += f": {region.reset_cause}"
     if waits := settling.held_up(reader):
         why += f"; {waits}"
-    return f"no checkpoint was merged for {now - since:.0f} s, with a period of {region.period:g} s{why}"
+    return f"no {what} was merged for {now - since:.0f} s, with a period of {region.period:g} s{why}"
+
+
+def _went_without(reader: Reader, region: Region) -> Reset | None:
+    """The last reset since the last complete cut whose handover let a cut merge without a member (SPEC X10)."""
+    since: Cond = ("epoch", ">", region.proven_epoch)
+    resets = reader.select(Reset, since, ("lacking", ">", 0), order=("epoch",), desc=True, limit=1)
+    return resets[0] if resets else None
 
 
 def _not_cut(reader: Reader, region: Region) -> str:

@@ -558,8 +558,11 @@ def _go_on(tx: Tx, region: Region, cut: _Gathered, *, head: int, why: str) -> No
     """
     now, row = tx.now(), cut.row
     tx.set_region(phase=Phase.RUNNING, phase_since=now, open_cut=0, head=head)
-    if not cut.gone and (cut.why is None or cut.why.cut != row.id):
-        tx.set_region(last_cut_at=now, consecutive=0, failing=0, proven_epoch=region.epoch)
+    if cut.why is None or cut.why.cut != row.id:
+        if cut.why is None or not cut.gone:
+            tx.set_region(last_cut_at=now, consecutive=0, failing=0, proven_epoch=region.epoch)
+        else:
+            handover.merged_without(tx, cut.why, row.id)
     marked, left_out = region.filling > row.id, {f.member for f in cut.gone}
     if not marked and cut.why is not None:
         _reset(tx, cut.why)

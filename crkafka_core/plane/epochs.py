@@ -18,7 +18,7 @@ from crkafka_core.model.rows import (
     Segment,
     Table,
 )
-from crkafka_core.plane import events, numbers
+from crkafka_core.plane import events, handover, numbers
 
 
 def place(head: int) -> str:
@@ -50,6 +50,7 @@ def _next(
     tx: Tx, cause: ResetCause, text: str, *, by: str, member: str = "", token: str = "", above: int = 0
 ) -> Region:
     region = tx.region()
+    why = handover.current(region)
     begun = Reset(
         region.name,
         max(region.epoch, above) + 1,
@@ -61,6 +62,7 @@ def _next(
         token=token,
         target=region.head,
         aborted=region.open_cut,
+        lacking=why.lacking if why is not None else 0,
         filling=region.filling,
         opened=region.opened,
         ran=_ran(tx, region),

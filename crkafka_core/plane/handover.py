@@ -26,6 +26,8 @@ class Handover:
     by: str = ""
     cut: int = 0
     """The handover's own cut; 0 while an ordinary one is open."""
+    lacking: int = 0
+    """The ordinary cut, if it merged without a member."""
 
 
 def current(region: Region) -> Handover | None:
@@ -48,7 +50,7 @@ def begin(tx: Tx, handover: Handover) -> None:
             assert row is not None
             tx.put(replace(row, deadline=min(row.deadline, deadline(tx)), generation=ANY_GENERATION))
     elif handover.cause is ResetCause.LOST and before.cause is not ResetCause.LOST:
-        handover = replace(handover, text=events.kept(handover.text), cut=before.cut)
+        handover = replace(handover, text=events.kept(handover.text), cut=before.cut, lacking=before.lacking)
     else:
         return
     _note(tx, handover)
@@ -57,6 +59,11 @@ def begin(tx: Tx, handover: Handover) -> None:
 def opened(tx: Tx, handover: Handover, cut: int) -> None:
     """Its own cut is open."""
     _note(tx, replace(handover, cut=cut))
+
+
+def merged_without(tx: Tx, handover: Handover, cut: int) -> None:
+    """The ordinary cut has merged without a member."""
+    _note(tx, replace(handover, lacking=cut))
 
 
 def _note(tx: Tx, handover: Handover) -> None:

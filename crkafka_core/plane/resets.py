@@ -174,7 +174,9 @@ def _record(reader: Tx, member: str) -> Record:
         region.consecutive,
         region.failing,
         recent=sum(now - limit.forced_window <= r.at <= now for r in mine),
-        hindering=sum(r.epoch > region.proven_epoch and reset_policy.hindered(r.aborted, r.ran) for r in mine),
+        hindering=sum(
+            r.epoch > region.proven_epoch and reset_policy.hindered(r.aborted or r.lacking, r.ran) for r in mine
+        ),
     )
 
 

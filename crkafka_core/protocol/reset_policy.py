@@ -74,9 +74,9 @@ class Decision:
     """Why the region stops; empty when it rests and goes on."""
 
 
-def hindered(aborted: int, ran: float) -> bool:
-    """Whether a reset kept a cut away: one was open, or the region had just come to run."""
-    return bool(aborted) or ran < CHANCE
+def hindered(cut: int, ran: float) -> bool:
+    """Whether a reset kept a cut away: `cut` was open, and is aborted or lacks a member, or the region had just come to run."""
+    return bool(cut) or ran < CHANCE
 
 
 def decide(cause: ResetCause, text: str, member: str, record: Record, limits: Limits) -> Decision:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from crkafka_core.model.phase import Phase
-from crkafka_core.plane import life, members, resets
+from crkafka_core.plane import alarms, cuts, life, members, resets
 from tests.plane.conftest import LIMITS, P0
 
 if TYPE_CHECKING:
@@ -24,6 +26,27 @@ def test_57_member_that_flaps_slower_than_cuts_come_ends_in_stopped_with_its_nam
         kit.advance(20.0)
     assert (kit.row.phase, kit.row.stop_member) == (Phase.STOPPED, "orders/1")
     assert "orders/1" in kit.row.stop_reason
+
+
+@pytest.mark.parametrize("rows", [5, 0])
+def test_X6_a_member_that_dies_in_each_cut_stops_the_region_though_the_cuts_merge_without_it(
+    kit: Kit, rows: int
+) -> None:
+    """What it reads never gets into a checkpoint; the alarm says without whom they were merged."""
+    kit.running()
+    kit.cut()
+    for _ in range(10):
+        kit.advance(50.0)
+        cut = kit.do(lambda tx: cuts.open_cut(tx, token=f"at {kit.now}", cause="test", if_new=True, flow=True)).id
+        kit.contribute(cut, 0, rows)
+        kit.dies(1)
+        if kit.row.phase is not Phase.STOPPED:
+            alarm = kit.plane.read(alarms.no_merge)
+            kit.settle()
+    assert (kit.row.phase, kit.row.stop_member) == (Phase.STOPPED, "orders/1")
+    assert "10 times without a completed cut" in kit.row.stop_reason
+    assert alarm.startswith("no cut of all members was merged for 450 s"), alarm
+    assert alarm.endswith("went without a member: orders/1 was lost: boom")
 
 
 def test_X6_flaps_that_are_hours_apart_never_stop_a_region(make_kit: type[Kit]) -> None:

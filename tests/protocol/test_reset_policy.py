@@ -77,7 +77,7 @@ def test_x6_who_made_the_region_reset_is_named() -> None:
 
 
 def test_x6_what_keeps_a_cut_away() -> None:
-    assert hindered(aborted=7, ran=1_000.0), "a cut was open"
-    assert not hindered(aborted=0, ran=1_000.0), "there was time for one"
-    assert not hindered(aborted=0, ran=CHANCE), "just enough"
-    assert hindered(aborted=0, ran=1.0), "it dies at once"
+    assert hindered(cut=7, ran=1_000.0), "a cut was open"
+    assert not hindered(cut=0, ran=1_000.0), "there was time for one"
+    assert not hindered(cut=0, ran=CHANCE), "just enough"
+    assert hindered(cut=0, ran=1.0), "it dies at once"

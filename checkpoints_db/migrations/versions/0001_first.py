@@ -339,6 +339,7 @@ def upgrade() -> None:
         sa.Column("token", TEXT, nullable=False),
         sa.Column("target", sa.BigInteger(), nullable=False),
         sa.Column("aborted", sa.BigInteger(), nullable=False),
+        sa.Column("lacking", sa.BigInteger(), nullable=False),
         sa.Column("filling", sa.BigInteger(), nullable=False),
         sa.Column("opened", sa.BigInteger(), nullable=False),
         sa.Column("ran", sa.Double(), nullable=False),
