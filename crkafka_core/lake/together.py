@@ -1,14 +1,16 @@
 """Tables of many topics by one pass: they share permits, the reading and the finish, and each has a commit of its own (SPEC K6).
 
-A table that fails leaves the pass, and is written by itself; what the others got is acknowledged.
+A table that fails, or whose storage hangs, leaves the pass, and is written by itself; what the others got is acknowledged.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,7 +25,7 @@ from crkafka_core.lake.handle import Handle
 from crkafka_core.lake.hold import Hold, keeping
 from crkafka_core.lake.made import Files, folder_of_commit
 from crkafka_core.lake.new_files import Output
-from crkafka_core.lake.port import TableLog
+from crkafka_core.lake.port import TableLog, TableUnavailable
 from crkafka_core.lake.road import Means, pool_of
 from crkafka_core.lake.transform import NULLABLE, Rows, Run, numbered
 from crkafka_core.lake.worker import Made
@@ -40,6 +42,8 @@ AT_ONCE = 64
 """Tables of one pass at most: its transactions hold the region's row for a moment."""
 COMMITS = 2
 """Commits that a pass makes at once; each asks SQL, which has few connections."""
+PATIENCE = 20.0
+"""Seconds without the end of any commit, after which a pass leaves those that are under way, or wait, to be written by themselves."""
 MOST_BYTES = 64 << 20
 """Of segments; a backlog is brought in table by table."""
 
@@ -137,18 +141,57 @@ def _write(region: Handle, given: Sequence[Permit], means: Means, hold: Hold, to
     region.plane.do(lambda tx: permits.note_counts(tx, [(p, due[p.table.name]) for p in given]))
     versions = {permit.table.name: "" for permit in given if permit.table.name not in logs}
 
-    def commit(permit: Permit) -> None:
-        name = permit.table.name
-        try:
-            versions[name] = _commit(region, permit, logs[name], hold, new, due[name])
-        except Exception as error:
-            _log.info("table %s leaves the pass: %s", name, error)
-            together.left[name] = error
+    def commit(permit: Permit) -> str:
+        return _commit(region, permit, logs[permit.table.name], hold, new, due[permit.table.name])
 
-    with ThreadPoolExecutor(COMMITS, "commits") as threads:  # they wait for the disk, or the object store
-        list(threads.map(commit, filled))
+    for name, came in _each_ended(filled, commit):
+        if isinstance(came, str):
+            versions[name] = came
+        elif isinstance(came, Exception):
+            _log.info("table %s leaves the pass: %s", name, came)
+            together.left[name] = came
+        else:
+            raise came
     hold.check()
     region.plane.do(lambda tx: _finish(tx, given, versions, due, together))
+
+
+def _each_ended(filled: Sequence[Permit], commit: Callable[[Permit], str]) -> Iterator[tuple[str, str | BaseException]]:
+    """The version or the error of each table, as the commits end; an error for those that do not.
+
+    A commit that hangs leaves its thread behind. What it may still do is refused, or acknowledged, as that of a writer that died.
+    """
+    waiting, ended = SimpleQueue[Permit](), SimpleQueue[tuple[str, str | BaseException]]()
+
+    def run() -> None:
+        with suppress(Empty):
+            while True:
+                permit = waiting.get_nowait()
+                try:
+                    ended.put((permit.table.name, commit(permit)))
+                except BaseException as error:
+                    ended.put((permit.table.name, error))
+
+    for permit in filled:
+        waiting.put(permit)
+    for _ in range(COMMITS):  # they wait for the disk, or the object store
+        threading.Thread(target=run, name="commits", daemon=True).start()
+    left = {permit.table.name for permit in filled}
+    try:
+        while left:
+            name, came = ended.get(timeout=PATIENCE)
+            left.remove(name)
+            yield name, came
+    except Empty:
+        for name in left:
+            yield (
+                name,
+                TableUnavailable(f"Table {name}: no commit ended for {PATIENCE:.0f} s.", hint="It is tried again."),
+            )
+    finally:
+        with suppress(Empty):
+            while True:  # nothing more is begun
+                waiting.get_nowait()
 
 
 def _files(

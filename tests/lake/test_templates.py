@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,10 +16,12 @@ from deltalake import DeltaTable
 from crkafka_core.config.template import UNPLACED
 from crkafka_core.control import Reader
 from crkafka_core.lake import audit, erase, road, standing, together
+from crkafka_core.lake.handle import Handle
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Initial, Region, Table, TableCommit
 from crkafka_core.plane import erasure, lateness, passed, templates
 from crkafka_core.plane import tables as plane
+from crkafka_core.plane.permits import Permit
 from crkafka_core.region.feeder import Feeder
 from crkafka_core.verify import in_tables
 from crkafka_core.verify.verdict import Findings
@@ -416,6 +419,34 @@ def test_K6_a_table_that_fails_leaves_the_pass_and_comes_by_itself(tmp_path: Pat
     assert verified(landing) == []
 
 
+def test_K6_a_table_whose_storage_hangs_leaves_the_pass_and_holds_up_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    landing = made(tmp_path, topics=("a", "b", "c"))
+    landing.land(1)
+    declare(landing)
+    answers, ended, commit = threading.Event(), threading.Event(), together._commit
+
+    def hangs(region: Handle, permit: Permit, *rest: Any) -> str:
+        if permit.table.name == "b":
+            answers.wait(30.0)
+        version = commit(region, permit, *rest)
+        if permit.table.name == "b":
+            ended.set()
+        return version
+
+    monkeypatch.setattr(together, "_commit", hangs)
+    monkeypatch.setattr(together, "PATIENCE", 3.0)
+    came = together.advance(landing.region, ["a", "b", "c"], means=MEANS)
+    assert (set(came.done), set(came.left)) == ({"a", "c"}, {"b"})
+    assert declared(landing) == {"a": 1, "b": 0, "c": 1}
+    answers.set()
+    assert ended.wait(30.0), "it comes all the same, late"
+    feed(landing)
+    assert there(landing, "b") == {("b", 1): 2}
+    assert verified(landing) == []
+
+
 def test_K6_who_dies_in_a_pass_leaves_what_is_committed_to_be_acknowledged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -433,8 +464,6 @@ def test_K6_who_dies_in_a_pass_leaves_what_is_committed_to_be_acknowledged(
 
 def _counting(monkeypatch: pytest.MonkeyPatch, module: Any) -> Callable[[], int]:
     """Commits under way at once."""
-    import threading
-
     now, most, lock, advance = [0], [0], threading.Lock(), module.advance
 
     def counted(*rest: Any, **keys: Any) -> Any:
