@@ -95,7 +95,7 @@ class EventLoop:
         """High watermarks of held partitions, for the lag; replaced as a whole."""
         self._high_at = 0.0
         self._landed: dict[TP, int] | None = None
-        """What declared tables have acknowledged, where they were behind at the last cut; None: there are none (SPEC S2)."""
+        """What declared tables have acknowledged, where they were behind at the last cut or start; None: there are none (SPEC S2)."""
         self.rebalances = 0
         self.troubles = KafkaTroubles(runtime)
         self.dropped = 0
@@ -317,7 +317,8 @@ class EventLoop:
                 self._submitter.clear(stamp, drop=False)
                 self.ends = {}  # what was met may not be submitted yet: it is met again (SPEC V3)
                 return self._sought(stamp, self._submitter.nexts(), self._submitter.leader_epochs())
-            case sg.Seek(stamp, offsets, leader_epochs):
+            case sg.Seek(stamp, offsets, leader_epochs, landed):
+                self._landed = None if landed is None else dict(landed)
                 self._submitter.place(stamp, offsets, leader_epochs)
                 self.ends = {}
                 return self._sought(stamp, offsets, leader_epochs)
@@ -328,8 +329,8 @@ class EventLoop:
                 self._reporter.do(effect)
             case sg.Commit(cut, merged):
                 self._commit_cut(cut, merged=merged)
-            case sg.CommitStarts(offsets, base):
-                self._commit_starts(offsets, base)
+            case sg.CommitStarts():
+                self._commit_starts(effect)
             case sg.ForceRebalance(why):
                 _log.warning("%s: the group is made to rebalance", why)
                 self._nudge()
@@ -406,11 +407,11 @@ class EventLoop:
         in_tables = None if self._landed is None else self._landed.get(tp, before)
         return CommitMetadata(self._uid, checkpoint, merged, None if in_tables == merged else in_tables).text()
 
-    def _commit_starts(self, offsets: Mapping[TP, int], checkpoint: int) -> None:
-        """A commit after a rewind. Its failure is a warning: SQL has the truth (SPEC D2)."""
-        metadata = {tp: self._commit_metadata(checkpoint, tp, offset, offset) for tp, offset in offsets.items()}
+    def _commit_starts(self, starts: sg.CommitStarts) -> None:
+        """A commit of the head after a reset. Its failure is a warning: SQL has the truth (SPEC D2)."""
+        metadata = {tp: self._commit_metadata(starts.base, tp, at, at) for tp, at in starts.offsets.items()}
         try:
             with self._busy():
-                self._consumer.commit(offsets, metadata)
+                self._consumer.commit(starts.offsets, metadata, starts.leader_epochs)
         except CrkafkaError as error:
-            _log.warning("committing checkpoint %s to Kafka: %s", checkpoint, error)
+            _log.warning("committing checkpoint %s to Kafka: %s", starts.base, error)

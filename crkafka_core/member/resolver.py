@@ -23,7 +23,7 @@ from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Initial, Member, Region, StartReason
-from crkafka_core.plane import alarm_rows, alarms, halting, restored, starts
+from crkafka_core.plane import alarm_rows, alarms, contents, halting, restored, starts
 from crkafka_core.plane.member_plane import MemberPlane
 from crkafka_core.protocol import signals as sg
 from crkafka_core.protocol import subscription
@@ -215,9 +215,9 @@ class Resolver(Loop):
             return sg.Broken(anew)
         offsets = {tp: offset for tp, offset in resolved.offsets.items() if tp in question.held}
         self._leaderless = question.held - offsets.keys()
-        return sg.Started(
-            stamp, offsets, {tp.topic: ids[tp] for tp in offsets}, resolved.leader_epochs, self._leaderless
-        )
+        landed = self._plane.read(lambda reader, region: contents.landed(reader, region, offsets.keys()))
+        topic_ids = {tp.topic: ids[tp] for tp in offsets}
+        return sg.Started(stamp, offsets, topic_ids, resolved.leader_epochs, self._leaderless, landed)
 
     def _give_back(self, gone: str) -> None:
         """Force a rebalance: static members that return get their old partitions back, even of a topic that was deleted, or recreated with

@@ -69,6 +69,8 @@ class State:
     starts: Mapping[TP, int] | None = None
     """Where it was placed in this epoch: of these partitions it has offsets and segments until the next one, whatever Kafka assigns
     meanwhile (SPEC X10)."""
+    leader_epochs: Mapping[TP, int] = field(default_factory=dict)
+    """Of the records before `starts`, where they are known."""
     taken_in: int = -1
     """The generation in which the cut has taken its offsets."""
     gone: sg.AskReset | None = None
@@ -263,13 +265,13 @@ class _Member:
     def hear_of_starts(self, event: sg.Started | sg.NotStarted | sg.Sought | sg.NotSought) -> None:
         """Where the partitions start is known, or the client is there; an answer to an old stamp says nothing (SPEC S1)."""
         match event:
-            case sg.Started(stamp, offsets, topic_ids, leader_epochs, leaderless):
+            case sg.Started(stamp, offsets, topic_ids, leader_epochs, leaderless, landed):
                 held = frozenset(offsets)
                 current = stamp == self.s.stamp == self.s.resolving and self.assignment() == held | leaderless
                 if current and not self.keeps():
-                    self.do(sg.Seek(stamp, offsets, leader_epochs))
+                    self.do(sg.Seek(stamp, offsets, leader_epochs, landed))
                     self.set(held=held, leaderless=leaderless, seeking=stamp, resolving=None, topic_ids=topic_ids)
-                    self.set(starts=offsets)
+                    self.set(starts=offsets, leader_epochs=leader_epochs)
                 elif stamp == self.s.resolving:
                     self.set(resolving=None)
             case sg.NotStarted(stamp):
@@ -584,7 +586,7 @@ class _Member:
                 self.do(sg.OpenGate(self.s.stamp, self.s.desired.filling))
                 if self.s.uncommitted and self.s.starts is not None:
                     self.set(uncommitted=False)
-                    self.do(sg.CommitStarts(self.s.starts, self.s.base))
+                    self.do(sg.CommitStarts(self.s.starts, self.s.base, self.s.leader_epochs))
         elif self.s.gate is Gate.OPEN:
             self.set(gate=Gate.CLOSING)
             self.do(sg.CloseGate())

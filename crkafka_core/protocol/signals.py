@@ -97,6 +97,8 @@ class Started(Stamped, Event):
     """Of the record before each offset, where it is known (SPEC S4)."""
     leaderless: frozenset[TP] = frozenset()
     """Held partitions that are new to the region and have no leader, so that nothing tells where they start."""
+    landed: Mapping[TP, int] | None = None
+    """As in `OpenCut`, of the head."""
 
 
 @dataclass(frozen=True)
@@ -257,6 +259,8 @@ class Seek(Stamped, Effect):
     offsets: Mapping[TP, int]
     leader_epochs: Mapping[TP, int] = field(default_factory=dict)
     """As in `Started`: by them the client is told of a log that is cut below where it stands (SPEC S4)."""
+    landed: Mapping[TP, int] | None = None
+    """As in `Started`: what a commit of the offsets tells another region (SPEC S2)."""
 
 
 @dataclass(frozen=True)
@@ -291,6 +295,7 @@ class CommitStarts(Effect):
 
     offsets: Mapping[TP, int]
     base: int
+    leader_epochs: Mapping[TP, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -94,8 +94,17 @@ class Asked:
 class Member:
     """One member with its region at rest."""
 
-    def __init__(self, client: LossyClient, epochs: Mapping[TP, int] | None = None, held: Sequence[TP] = TPS) -> None:
-        self.epochs = epochs or {}
+    def __init__(
+        self,
+        client: LossyClient,
+        epochs: Mapping[TP, int] | None = None,
+        held: Sequence[TP] = TPS,
+        *,
+        head: int = 0,
+        start: int = 0,
+        landed: Mapping[TP, int] | None = None,
+    ) -> None:
+        self.epochs, self.start, self.landed = epochs or {}, start, landed
         self.loop = EventLoop(chunk=500, poll_interval=300, commit_at_drain=True, uid="u", name="r/0")
         self.segments, self.asked = Segments(), Asked()
         self.submitter = Submitter(MessageQueue(10_000, 1 << 30), self.segments, self.loop.post)  # type: ignore[arg-type]
@@ -106,7 +115,7 @@ class Member:
             1,
             epoch=1,
             phase=Phase.RUNNING,
-            head=0,
+            head=head,
             registered=True,
             superseded=False,
             wanted=True,
@@ -126,7 +135,8 @@ class Member:
         self.loop.turn(0.0)
         while self.asked.effects and isinstance(self.asked.effects[-1], sg.Resolve):
             asked = self.asked.effects.pop()
-            self.loop.post(sg.Started(asked.stamp, dict.fromkeys(asked.held, 0), {"t": "id"}, self.epochs))
+            starts = dict.fromkeys(asked.held, self.start)
+            self.loop.post(sg.Started(asked.stamp, starts, {"t": "id"}, self.epochs, landed=self.landed))
 
 
 def test_72_a_seek_that_fails_for_one_partition_of_several_loses_nothing() -> None:
@@ -165,6 +175,26 @@ def test_s2_a_commit_says_up_to_where_another_region_finds_rows_in_tables(
     member.loop._commit_cut(1, merged=merged)
     parsed = CommitMetadata.parse(said[TPS[0]])
     assert parsed is not None and (parsed.merged, parsed.safe) == (10 if merged else 5, safe)
+
+
+@pytest.mark.parametrize(("landed", "safe"), [(None, 20), ({}, 20), ({TPS[0]: 3}, 3)])
+def test_x10_the_commit_of_the_head_says_what_tables_have_of_it_and_its_leader_epochs(
+    landed: dict[TP, int] | None, safe: int
+) -> None:
+    """It said that they have all of it, or what an older cut had found: a region that adopts the offset skipped the rest."""
+    calls: list[tuple[Any, Any, Any]] = []
+
+    class Client(LossyClient):
+        def commit(self, offsets: object, metadata: dict[TP, str], leader_epochs: object) -> None:
+            calls.append((offsets, metadata, leader_epochs))
+
+    member = Member(Client(), {TPS[0]: 7}, head=4, start=20, landed=landed)
+    member.loop._landed = {TPS[0]: 12}
+    member.run(20)
+    ((offsets, metadata, epochs),) = calls
+    parsed = CommitMetadata.parse(metadata[TPS[0]])
+    assert parsed is not None and (parsed.checkpoint, parsed.merged, parsed.safe) == (4, 20, safe)
+    assert (offsets, epochs) == (dict.fromkeys(TPS, 20), {TPS[0]: 7})
 
 
 def test_m3_what_does_not_continue_from_where_its_partition_stands_is_never_submitted() -> None:
