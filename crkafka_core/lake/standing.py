@@ -10,6 +10,7 @@ from enum import Enum
 
 import pyarrow.compute as pc
 
+from crkafka_core.config.typed import topic_of
 from crkafka_core.control import Reader
 from crkafka_core.lake import files
 from crkafka_core.lake.columns import Place, keys_of, parts_of
@@ -244,13 +245,21 @@ def newer(table: Table, stamp: Stamp) -> WentBack:
     )
 
 
+def elsewhere(table: Table) -> str:
+    """How the rows of a table come into another one, at another path."""
+    undeclare, topic = f"`crkafka tables undeclare {table.name}`", topic_of(table.shape)
+    if not topic:
+        return f"{undeclare}, and declare it at another path"
+    return f"{undeclare}, write `except: [{topic}]` beside its template, and declare a table with `topics: [{topic}]` at another path"
+
+
 def check_place(table: Table, snapshot: Snapshot | None) -> None:
     """A table that has acknowledged rows and is not there is not made again in silence: its folder may only not be mounted here."""
     if table.version and (snapshot is None or snapshot.version < int(table.version)):
         there = "is not there" if snapshot is None else f"is at version {snapshot.version}"
         raise Refused(
             f"Table {table.name} at {table.path} {there}, and version {table.version} of it was acknowledged.",
-            hint="Is its folder mounted on this machine? If it is lost: `crkafka tables undeclare`, and declare it at another path.",
+            hint=f"Is its folder mounted on this machine? If it is lost: {elsewhere(table)}.",
         )
 
 
@@ -272,13 +281,13 @@ def check_columns(region: Handle, table: Table, snapshot: Snapshot) -> None:
         by = f"is declared with partition_by: [{words[1]}]" if declared else "another program made it"
         raise Refused(
             f"Table {table.name} at {table.path} is partitioned by {words[0] or 'nothing'}: {by}.",
-            hint=f"Declare {table.name} with another path; what is there stays as it is.",
+            hint=f"Write `partition_by` as it was, or {elsewhere(table)}; what is there stays as it is.",
         )
     if snapshot.owner() is None and not any(True for _ in snapshot.files()):
         if required := [field.name for field in snapshot.schema if not field.nullable]:
             raise Refused(
                 f"Table {table.name} at {table.path} was made with required columns, and a record may lack {', '.join(required)}.",
-                hint=f"Let these columns be null, or declare {table.name} with another path.",
+                hint=f"Let these columns be null, or {elsewhere(table)}.",
             )
         return
     needed = (CHECKPOINT,) if table.shape else (*SCHEMA.names, CHECKPOINT)
@@ -286,7 +295,7 @@ def check_columns(region: Handle, table: Table, snapshot: Snapshot) -> None:
         raise Refused(
             f"Table {table.name} at {table.path} lacks {', '.join(dict.fromkeys(missing))} of the columns of Kafka's records: it was "
             "renamed or dropped, or another program made the table.",
-            hint=f"Give a renamed column its name back; else declare {table.name} with another path: what is there stays as it is.",
+            hint=f"Give a renamed column its name back; else {elsewhere(table)}: what is there stays as it is.",
         )
 
 
@@ -295,7 +304,7 @@ def older_copy(table: Table, shown: int, acknowledged: str) -> Refused:
     return Refused(
         f"Table {table.name} at {table.path} {shows} of this region, and commit {acknowledged} was acknowledged: an older copy of it was "
         "put back, or another table is there.",
-        hint="Put the newer one back; if it is gone for good: `crkafka tables undeclare`, and declare it at another path.",
+        hint=f"Put the newer one back; if it is gone for good: {elsewhere(table)}.",
     )
 
 

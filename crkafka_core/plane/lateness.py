@@ -91,7 +91,7 @@ class TableLag:
 def _unplaced(table: Table) -> str:
     return (
         f"topic {topic_of(table.shape)} has no table of its own, since that would have another table's name or place, or too long a name: "
-        f"its records come into {table.name} as they are; write it under `except`, and `crkafka tables undeclare {table.name}`"
+        f"its records come into {table.name} as they are; `crkafka tables undeclare {table.name}`, and write it under `except`"
     )
 
 

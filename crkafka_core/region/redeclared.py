@@ -6,9 +6,11 @@ import json
 from collections.abc import Iterable, Iterator
 
 from crkafka_core.config import RegionConfig
+from crkafka_core.config.location import overlap
 from crkafka_core.config.sections import TableConfig
-from crkafka_core.config.typed import topic_of
+from crkafka_core.config.typed import name_of, topic_of
 from crkafka_core.model.errors import Refused
+from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Table
 
 
@@ -31,16 +33,27 @@ def refuse_other_keys(was: str, config: RegionConfig, known: Iterable[Table]) ->
 
 
 def refuse_other_templates(config: RegionConfig, known: Iterable[Table]) -> None:
-    """Refuse a template by which the table of a topic would be another than it is."""
+    """Refuse templates by which the table of a topic would be another than it is, or that give it none any more."""
+    gone = list[str]()
     for row in known:
         for table in _of_template(config, topic_of(row.shape)):
-            if table.name == row.name and (table.shape, table.format, table.path) != (row.shape, row.format, row.path):
+            same = (table.shape, table.format, table.path) == (row.shape, row.format, row.path)
+            if not same if table.name == row.name else overlap(table.path, row.path):
                 raise Refused(
                     f"Table {row.name} of region {config.region} is {row.format} at {row.path}, with shape {row.shape}; its template would "
-                    f"make it {table.format} at {table.path}, with shape {table.shape}.",
+                    f"make it {table.name}, {table.format} at {table.path}, with shape {table.shape}.",
                     hint="Nothing was changed. Write the template as it was; or give a new one another name and path, which fills its "
                     "tables from what is kept.",
                 )
+        if topic_of(row.shape) and config.table(name_of(row.shape) or row.name, row.shape) is None:
+            gone.append(row.name)
+    if gone:
+        lines = ", ".join(f"`crkafka tables undeclare {name}`" for name in gone)
+        raise Refused(
+            f"Region {config.region} has {plural(len(gone), 'table')} that no template gives a topic any more: {', '.join(gone)}. "
+            "Nothing could be written there.",
+            hint=f"Nothing was changed. Run {lines} first, and what is there stays as it is; or write the templates as they were.",
+        )
 
 
 def _of_template(config: RegionConfig, topic: str) -> Iterator[TableConfig]:

@@ -319,4 +319,4 @@ def test_K6_the_table_of_a_topic_is_a_table_like_any_other_in_every_verb(
     text = (tmp_path / "region.yaml").read_text()
     (tmp_path / "region.yaml").write_text(text.replace("format: delta", "format: iceberg"))
     assert crkafka(tmp_path, "init") == 1
-    assert "its template would make it iceberg" in capsys.readouterr().err
+    assert "its template would make it shop_a, iceberg" in capsys.readouterr().err

@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,16 +14,19 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from crkafka_core.config import RegionConfig
 from crkafka_core.config.template import UNPLACED
 from crkafka_core.control import Reader
 from crkafka_core.lake import audit, erase, road, standing, together
-from crkafka_core.lake.handle import Handle
+from crkafka_core.lake.handle import Handle, Opened
+from crkafka_core.model.errors import Refused
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Initial, Region, Table, TableCommit
 from crkafka_core.plane import erasure, lateness, passed, templates
 from crkafka_core.plane import tables as plane
 from crkafka_core.plane.permits import Permit
 from crkafka_core.region.feeder import Feeder
+from crkafka_core.region.redeclared import refuse_other_templates
 from crkafka_core.verify import in_tables
 from crkafka_core.verify.verdict import Findings
 from tests.lake.rig import Iceberg, pool, typed_records
@@ -273,6 +277,46 @@ def test_K6_a_topic_with_the_name_of_a_table_that_has_rows_has_dead_letters_unti
 
 def _undeclare(landing: Landing, name: str) -> None:
     landing.region.plane.do(lambda tx: plane.undeclare(tx, name))
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"name": "t_{topic}"}, "Table shop_a .* would make it t_shop_a"),
+        ({"format": "iceberg"}, "Table shop_a .* would make it shop_a, iceberg"),
+        (
+            {"name": "t_{topic}", "path": "other/{topic}"},
+            "2 tables that no template gives .*: shop_a, shop_b.* undeclare shop_a`, `crkafka",
+        ),
+        ({"except": ["shop.b"]}, "1 table that no template gives .* `crkafka tables undeclare shop_b` first"),
+        ({"topics": ["^shop"]}, ""),
+    ],
+)
+def test_K6_a_template_by_which_the_table_of_a_topic_would_be_another_is_refused(
+    tmp_path: Path, change: dict[str, Any], text: str
+) -> None:
+    landing = made(tmp_path)
+    landing.land(1)
+    declare(landing)
+    known = landing.region.plane.read(lambda reader, _: reader.select(Table))
+    with pytest.raises(Refused, match=text) if text else nullcontext():
+        refuse_other_templates(_with_template(landing, tmp_path, change), known)
+
+
+def _with_template(landing: Landing, folder: Path, change: dict[str, Any]) -> RegionConfig:
+    written = json.loads(landing.config.to_json())
+    written["tables"][0] |= change
+    return RegionConfig.parse(written, base=folder)
+
+
+def test_K6_other_partitions_of_a_template_are_refused_with_a_way_out(tmp_path: Path) -> None:
+    landing = made(tmp_path)
+    landing.land(1)
+    feed(landing)
+    landing.land(1)
+    region = Opened(_with_template(landing, tmp_path, {"partition_by": ["partition"]}), landing.region.plane)
+    with pytest.raises(Refused, match=r"as it was, or .* write `except: \[shop.a\]` beside its template"):
+        road.advance(region, "shop_a", means=MEANS)
 
 
 @pytest.mark.parametrize("commits", [True, False])
