@@ -114,11 +114,19 @@ class Filler(Row):
     incarnation: str
     offsets_json: str
     """{topic: {partition: offset}}: the partitions that it fills, and from where: −1 until the cut before it is merged (SPEC D5)."""
+    topic_ids_json: str = "{}"
+    """{topic: its id}, as they were known when the members were placed: a topic may be made anew before the merge (SPEC X10)."""
 
     @property
     def offsets(self) -> dict[TP, int]:
         """The first offset of each of its partitions."""
         return unpack_offsets(self.offsets_json)
+
+    @property
+    def topic_ids(self) -> dict[str, str]:
+        """Topic → id."""
+        read: dict[str, str] = json.loads(self.topic_ids_json)
+        return read
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,12 @@ def begin_fill(tx: Tx) -> None:
     region, known = tx.region(), starts.known(tx)
     due = starts.line_offsets(tx, region.epoch, region.head, known, starts.merged(tx, region.head))
     held = {(m.name, m.incarnation): unpack(m.assignment_json) for m in roster.live(tx)}
-    numbers.hand_out(tx, {who: {tp: due.get(tp, NO_START) for tp in tps} for who, tps in held.items()})
+    ids = {tp.topic: initial.topic_id for tp, initial in known.items()}
+    numbers.hand_out(
+        tx,
+        {who: {tp: due.get(tp, NO_START) for tp in tps} for who, tps in held.items()},
+        {who: {tp.topic: ids[tp.topic] for tp in tps if tp in known} for who, tps in held.items()},
+    )
 
 
 def open_cut(
@@ -93,7 +98,7 @@ def open_cut(
     checkpoint = _open(tx, region, token=token, cause=cause, if_new=if_new)
     if flow:
         fillers = tx.select(Filler, ("checkpoint", "=", checkpoint.id))
-        numbers.hand_out(tx, {(f.member, f.incarnation): dict.fromkeys(f.offsets, NO_START) for f in fillers})
+        numbers.hand_on(tx, fillers, {f.member: dict.fromkeys(f.offsets, NO_START) for f in fillers})
     if not if_new:  # of one that falls due by itself it is told what it finds: an idle region fills no log
         events.log(tx, "cut opened", cause, checkpoint=checkpoint.id)
     return checkpoint
@@ -430,12 +435,12 @@ def merge(tx: Tx, checkpoint: int) -> Checkpoint | Refused:
     if cut.why is not None and not cut.contributions:
         _reset(tx, cut.why)
         return NotOpen(f"Checkpoint {checkpoint} of region {region.name} has no contribution: it is aborted.")
-    known = starts.known(tx)
+    ids = _topic_ids(tx, cut)
     parent = starts.merged(tx, row.parent) if row.parent else {}
-    if wrong := _wrong(cut, known):
+    if wrong := _wrong(cut, ids):
         return _refuse_merge(tx, region, checkpoint, wrong, cut.offsets)
-    stays = handover.carried(cut.gone, checkpoint, known)
-    merged = _merged_map(region, checkpoint, [*cut.offsets, *stays], known, parent)
+    stays = handover.carried(cut.gone, checkpoint, ids)
+    merged = _merged_map(region, checkpoint, [*cut.offsets, *stays], ids, parent)
     handed_over = cut.why is not None and cut.why.cut == checkpoint
     if row.if_new and (row.parent or handed_over) and _nothing_new(merged, parent):
         return _close_empty(tx, region, cut)
@@ -457,7 +462,15 @@ def _gather(tx: Tx, region: Region, row: Checkpoint) -> _Gathered:
     return _Gathered(row, why, fillers, contributions, offsets, gone, strange)
 
 
-def _wrong(cut: _Gathered, known: Mapping[TP, rows.Initial]) -> str:
+def _topic_ids(reader: Reader, cut: _Gathered) -> dict[TP, str]:
+    """The known partitions, with the id of their topic; in a handover as they were known when its members were placed (SPEC X10)."""
+    if cut.why is None:
+        return {tp: initial.topic_id for tp, initial in starts.known(reader).items()}
+    placed = [(f.topic_ids, f.offsets) for f in cut.fillers]
+    return {tp: ids[tp.topic] for ids, offsets in placed for tp, due in offsets.items() if due != NO_START}
+
+
+def _wrong(cut: _Gathered, known: Mapping[TP, str]) -> str:
     """What is wrong with the merge, in words. A handover covers what was fixed, and waits for no partition beside it."""
     if cut.strange:
         return f"contributions of incarnations that the cut did not expect: {', '.join(sorted(cut.strange))}"
@@ -483,23 +496,24 @@ def _merged_map(
     region: Region,
     checkpoint: int,
     offsets: Sequence[ContributedOffset],
-    known: Mapping[TP, rows.Initial],
+    ids: Mapping[TP, str],
     parent: Mapping[TP, MergedOffset],
 ) -> list[MergedOffset]:
     """What was contributed, and what the parent has of partitions that nobody holds (SPEC C3)."""
     contributed = [(TP(o.topic, o.partition), o) for o in offsets]
+    same = {tp: m for tp, m in parent.items() if ids.get(tp) == m.topic_id}
     merged = [
         MergedOffset(
             region=region.name,
             checkpoint=checkpoint,
             topic=o.topic,
             partition=o.partition,
-            topic_id=known[tp].topic_id,
+            topic_id=ids[tp],
             from_offset=o.from_offset,
             to_offset=o.to_offset,
             rows=o.rows,
             member=o.member,
-            leader_epoch=_leader_epoch(o, parent.get(tp)),
+            leader_epoch=_leader_epoch(o, same.get(tp)),
         )
         for tp, o in contributed
     ]
@@ -518,8 +532,8 @@ def _leader_epoch(o: ContributedOffset, before: MergedOffset | None) -> int:
     return before.leader_epoch if same and before is not None else o.leader_epoch
 
 
-def _wrong_topics(known: Mapping[TP, rows.Initial], contributions: Sequence[rows.Contribution]) -> str:
-    ids = {i.topic: i.topic_id for i in known.values()}
+def _wrong_topics(known: Mapping[TP, str], contributions: Sequence[rows.Contribution]) -> str:
+    ids = {tp.topic: topic_id for tp, topic_id in known.items()}
     for c in contributions:
         for topic, topic_id in json.loads(c.topic_ids_json).items():
             if ids.get(topic, topic_id) != topic_id:
@@ -576,7 +590,7 @@ def _go_on(tx: Tx, region: Region, cut: _Gathered, *, head: int, why: str) -> No
     for o in cut.offsets:
         ends[o.member][TP(o.topic, o.partition)] = o.to_offset
     if not marked:
-        numbers.hand_out(tx, {(f.member, f.incarnation): ends[f.member] for f in cut.fillers})
+        numbers.hand_on(tx, cut.fillers, ends)
         return
     numbers.begin(tx, ends)
     if cut.why is not None:

@@ -86,5 +86,5 @@ def carried(fillers: Iterable[Filler], checkpoint: int, known: Collection[TP]) -
         ContributedOffset(f.region, checkpoint, "", *tp, due, due, 0)
         for f in fillers
         for tp, due in f.offsets.items()
-        if due >= 0 and tp in known
+        if tp in known
     ]

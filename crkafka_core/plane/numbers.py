@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_left
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from crkafka_core.control import Reader, Tx
@@ -11,12 +12,25 @@ from crkafka_core.model.offsets import TP, pack_offsets
 from crkafka_core.model.rows import DeadNumbers, Filler
 
 
-def hand_out(tx: Tx, fillers: Mapping[tuple[str, str], Mapping[TP, int]]) -> None:
-    """The next number, with who fills it: (member, incarnation) → where each of its partitions begins."""
+def hand_out(
+    tx: Tx, fillers: Mapping[tuple[str, str], Mapping[TP, int]], topic_ids: Mapping[tuple[str, str], Mapping[str, str]]
+) -> None:
+    """The next number, with who fills it: (member, incarnation) → where each of its partitions begins, and the ids of their topics."""
     region = tx.region()
     number = region.filling + 1
-    tx.add(*(Filler(region.name, number, *who, pack_offsets(offsets)) for who, offsets in fillers.items()))
+    tx.add(
+        *(
+            Filler(region.name, number, *who, pack_offsets(offsets), json.dumps(topic_ids[who], ensure_ascii=False))
+            for who, offsets in fillers.items()
+        )
+    )
     tx.set_region(filling=number)
+
+
+def hand_on(tx: Tx, fillers: Iterable[Filler], offsets: Mapping[str, Mapping[TP, int]]) -> None:
+    """The next number, with the same members of the same topics: member → where each of its partitions begins."""
+    same = {(f.member, f.incarnation): f for f in fillers}
+    hand_out(tx, {who: offsets[f.member] for who, f in same.items()}, {who: f.topic_ids for who, f in same.items()})
 
 
 def begin(tx: Tx, offsets: Mapping[str, Mapping[TP, int]]) -> None:

@@ -17,7 +17,7 @@ from tests.plane.conftest import LIMITS, P0, P1, Kit
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-P2 = TP("t", 2)
+P2, U0 = TP("t", 2), TP("u", 5)
 
 
 def _merged(kit: Kit, checkpoint: int) -> dict[TP, tuple[int, int, str]]:
@@ -157,6 +157,49 @@ def test_X10_a_cut_without_new_records_names_whom_it_went_without(kit: Kit) -> N
         "nothing new since checkpoint 1, without orders/1",
     )
     assert kit.events("left out")[-1].checkpoint == number
+
+
+def _read_a_second_topic(kit: Kit) -> None:
+    """From a checkpoint without it, which the region has by now."""
+    kit.rebalance(0)
+    kit.settle({0: {P0}, 1: {P1, U0}})
+    assert kit.row.phase is Phase.RUNNING
+
+
+def _forget(kit: Kit, topic: str) -> None:
+    kit.do(lambda tx: starts.forget(tx, topic, by="me"))
+
+
+def test_X10_a_topic_that_is_made_anew_meanwhile_starts_at_its_beginning(kit: Kit) -> None:
+    """The offset of the old one was carried as if it were of the new one: its first records were skipped."""
+    kit.running()
+    _read_a_second_topic(kit)
+    cut = kit.open()
+    kit.contribute(cut, 0, 100), kit.contribute(cut, 1, 100, held={P1, U0})
+    kit.do(lambda tx: cuts.merge(tx, cut))
+    kit.at = dict.fromkeys(kit.at, 100)
+    _forget(kit, "u")
+    anew = {P0: "id-t", P1: "id-t", U0: "new"}
+    kit.resolve(0, {P0, P1, U0}, ids=anew)
+    kit.withdraw(0)
+    kit.contribute(kit.row.open_cut, 0, 5)
+    kit.advance(LIMITS.handover_timeout + 0.1)
+    assert _merged(kit, kit.row.head)[U0] == (100, 100, "")
+    assert kit.resolve(0, {P0, P1, U0}, ids=anew).offsets[U0] == 0
+
+
+def test_X10_what_was_contributed_counts_though_its_topic_is_dropped_since(kit: Kit) -> None:
+    """The merge was refused, and what all had submitted was read again."""
+    kit.running()
+    _read_a_second_topic(kit)
+    kit.withdraw(0)
+    number = kit.row.open_cut
+    kit.contribute(number, 1, 9, held={P1, U0})
+    _forget(kit, "u")
+    kit.contribute(number, 0, 7)
+    kit.advance()
+    assert (kit.row.head, kit.resets()[-1].cause) == (number, ResetCause.REBALANCE)
+    assert _merged(kit, number)[U0] == (0, 9, "orders/1")
 
 
 @pytest.mark.parametrize("silent", [True, False])

@@ -160,6 +160,7 @@ def upgrade() -> None:
         sa.Column("member", TEXT, nullable=False),
         sa.Column("incarnation", TEXT, nullable=False),
         sa.Column("offsets_json", TEXT, nullable=False),
+        sa.Column("topic_ids_json", TEXT, nullable=False),
         sa.PrimaryKeyConstraint("region", "checkpoint", "member", name=op.f("pk_filler")),
         sqlite_with_rowid=False,
     )
