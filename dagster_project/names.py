@@ -35,9 +35,9 @@ CUT, FOLLOWS = ".dagster/crkafka_cut", ".dagster/crkafka_follows"
 so, and no launchpad offers it."""
 
 RESERVED = ("records", "group", "topics")
+"""Assets of every region: no declared table may be called so, and a topic's table of such a name has no asset."""
 BY_PATTERN = "by_pattern"
 """Stands in the lineage for all topics that match a pattern: which these are is not known when the code location loads."""
-"""Assets of every region: no table may be called so."""
 
 
 @dataclass(frozen=True)

@@ -131,6 +131,9 @@ def materializations(context: dg.SensorEvaluationContext, names: Names, seen: Se
         keys = [key_of(checkpoint) for checkpoint in part.rows]
         if not keys:
             continue  # a quiet tick does not open Dagster's instance
+        if table in RESERVED:
+            context.log.info(f"table {table} has no asset: the region has another of that name")
+            continue
         materialized = _materialized(context.instance, names.table(table), keys, since=seen.region.created_at)
         out += [
             dg.AssetMaterialization(
@@ -223,8 +226,7 @@ def look(
 
 def of_templates(reader: Reader, settings: RegionConfig) -> list[str]:
     """Tables of topics, which no definition has: what comes into them is shown by its events."""
-    declared = templates.of_topics(reader) if settings.templates else ()
-    return [table.name for table in declared if table.name not in RESERVED]
+    return [table.name for table in templates.of_topics(reader)] if settings.templates else []
 
 
 def requests_for(
@@ -242,7 +244,8 @@ def requests_for(
     requests: list[dg.RunRequest] = []
     reasons = [each.words for each in seen.behind if each.who]
     mine = [each for each in seen.behind if not each.who]
-    reasons += [f"{name}: {plural(len(part.rows), 'checkpoint')} shown" for name, part in seen.new.items() if part.rows]
+    shown = {name: part.rows for name, part in seen.new.items() if part.rows and name not in RESERVED}
+    reasons += [f"{name}: {plural(len(rows), 'checkpoint')} shown" for name, rows in shown.items()]
     if not seen.behind and seen.looked:
         reasons.append("every table has all checkpoints")
     if not mine:  # a quiet tick does not open Dagster's instance
@@ -261,8 +264,8 @@ def requests_for(
         elif on_its_way(context.instance, {KEEPING_UP: f"{names.unique}/{table}"}):
             reasons.append(f"{table}: a run is on its way")
         else:
-            shown = not left and table in defined
-            requests.append(request(names, seen.region, table, ready, attempt_, shown=shown))
+            as_asset = not left and table in defined
+            requests.append(request(names, seen.region, table, ready, attempt_, shown=as_asset))
     return requests, reasons
 
 
