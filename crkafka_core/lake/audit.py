@@ -37,7 +37,7 @@ class TableAudit:
     changed: tuple[int, ...] = ()
     """Checkpoints of which these commits may have changed rows, whatever their number."""
     lost: tuple[str, ...] = ()
-    """Data files of the table that are not in storage."""
+    """Data files of the table that are not in storage, or whose marks are not."""
     version: str = field(default="", compare=False)
     """Which one was looked at, where no Spark was needed."""
 
@@ -65,7 +65,9 @@ def in_words(audit: TableAudit) -> list[str]:
             f"other rows than were merged of checkpoints {_list(audit.miscounted)}" if audit.miscounted else "",
             f"{plural(audit.foreign, 'commit')} of somebody else{_changing(audit)}" if audit.foreign else "",
             f"{plural(audit.unknown, 'row')} of no checkpoint that belongs there" if audit.unknown else "",
-            f"{plural(len(audit.lost), 'data file is', 'data files are')} not in storage" if audit.lost else "",
+            f"{plural(len(audit.lost), 'data file is', 'data files are')} not in storage, or marks of deleted rows in them"
+            if audit.lost
+            else "",
         )
         if text
     ]

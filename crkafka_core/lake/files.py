@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from crkafka_core.lake.port import CHECKPOINT, DataFile, NewFile
 from crkafka_core.lake.staying import Staying
-from crkafka_core.lake.vectors import as_array
+from crkafka_core.lake.vectors import Positions, as_array
 from crkafka_core.model.errors import Refused
 from crkafka_core.model.rows import Segment
 from crkafka_core.plane import erasure
@@ -130,6 +130,12 @@ def rest_of(table: Storage, file: DataFile, staying: Staying, path: str) -> list
 
 
 def missing(table: Storage, files: Collection[DataFile]) -> set[str]:
-    """Paths of those that are not in storage."""
+    """Paths of those that cannot be read: they, or the files with their marks, are not in storage."""
     there = {stored.path for stored in table.list("")}
-    return {file.path for file in files if file.path not in there}
+    return {file.path for file in files if not there.issuperset(_stored(file))}
+
+
+def _stored(file: DataFile) -> set[str]:
+    """The file, and those with its marks."""
+    positions = file.marks.positions if file.marks else ()
+    return {file.path, *(positions.files if isinstance(positions, Positions) else ())}

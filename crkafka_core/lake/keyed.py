@@ -29,6 +29,7 @@ from crkafka_core.model.rows import Table
 from crkafka_core.plane import permits
 from crkafka_core.plane.permits import Permit
 from crkafka_core.plane.table_versions import State, how_to_fill_anew
+from crkafka_core.segments.errors import SegmentMissing
 
 
 class KeyedWrite(Write):
@@ -71,11 +72,15 @@ class KeyedWrite(Write):
             return ()
         if untouched_since(snapshot, int(state.version)):
             return there.values()
-        older = self.log.look(state.version)
-        if older is None:
+        try:
+            older = self.log.look(state.version)
+            wanted = None if older is None else list(older.files())
+        except SegmentMissing as error:
+            raise gone_for_good(table, state, f"its files were deleted ({error.message})") from error
+        if wanted is None:
             raise gone_for_good(table, state, "the table's log does not have it any more")
-        wanted = list(older.files())
-        if files.missing(self.log.storage, [file for file in wanted if file.path not in there]):
+        others = [each for each in wanted if each.path not in there or each.marks != there[each.path].marks]
+        if files.missing(self.log.storage, others):
             raise gone_for_good(table, state, "its files were deleted")
         return wanted
 

@@ -21,6 +21,7 @@ from crkafka_core.model.errors import CrkafkaError, LeaseLost, Refused, WentBack
 from crkafka_core.model.rows import Region, Table, TableCommit
 from crkafka_core.plane import checkpoints, contents, numbers, permits, restored, tables
 from crkafka_core.plane.permits import Permit
+from crkafka_core.plane.table_versions import versions_in_reach
 from crkafka_core.segments.batch import SCHEMA
 from crkafka_core.segments.storage import Storage
 
@@ -227,7 +228,7 @@ def due(reader: Reader, table: Table, ids: Collection[int]) -> dict[int, int]:
 
 def in_reach(region: Handle, table: Table) -> set[int]:
     """Versions of the table that a reset can reach."""
-    return region.plane.read(lambda reader, _: tables.versions_in_reach(reader, table))
+    return region.plane.read(lambda reader, row: versions_in_reach(reader, row, table))
 
 
 def staying_at(region: Handle, holds: int, without: Collection[int] = (), *, unnumbered: bool = True) -> Staying:

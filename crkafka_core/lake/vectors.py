@@ -24,9 +24,15 @@ _MAGIC = struct.pack("<I", 1681511377)
 class Positions(Collection[int]):
     """Positions of marked rows, in order; read when they are needed. Those of the same places in storage are equal."""
 
-    def __init__(self, places: Hashable, read: Callable[[], npt.NDArray[np.int64]], count: int | None = None) -> None:
-        """`count`: how many they are, where that is known without reading them."""
-        self.places, self._read, self._count = places, read, count
+    def __init__(
+        self,
+        places: Hashable,
+        read: Callable[[], npt.NDArray[np.int64]],
+        count: int | None = None,
+        files: Collection[str] = (),
+    ) -> None:
+        """`count`: how many they are, where that is known without reading them. `files`: of the table's folder, that have them."""
+        self.places, self._read, self._count, self.files = places, read, count, files
 
     @classmethod
     def of(cls, positions: npt.NDArray[np.int64]) -> Positions:

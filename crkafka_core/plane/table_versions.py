@@ -6,13 +6,14 @@ and the checkpoint is written again, as anything that the table has not got.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 
 from crkafka_core.control import Reader
 from crkafka_core.model.errors import Refused
-from crkafka_core.model.rows import Region, Table, TableCommit
-from crkafka_core.plane import contents
-from crkafka_core.plane.tables import ADVANCE, DONE
+from crkafka_core.model.rows import CheckpointStatus, Region, Table, TableCommit
+from crkafka_core.plane import checkpoints, contents
+from crkafka_core.plane.tables import advances
 
 
 @dataclass(frozen=True)
@@ -33,14 +34,8 @@ def state_at(reader: Reader, region: Region, table: Table) -> State:
         return State(0, "")
     if shared == table.acknowledged:
         return State(shared, table.version)
-    line = {*reader.line(shared), forgotten}
-    commits = reader.select(
-        TableCommit, ("table", "=", table.name), ("status", "=", DONE), ("kind", "=", ADVANCE), ("upto", "<=", shared)
-    )
-    known = [c for c in commits if c.upto in line and c.version]
-    if known:
-        best = max(known, key=lambda c: (c.upto, c.number))
-        return State(best.upto, best.version)
+    if known := _on_line(reader, table, shared, forgotten):
+        return State(known[-1].upto, known[-1].version)
     first = reader.column(TableCommit, "number", ("table", "=", table.name), order=("number",), limit=1)
     if first == [1] and not forgotten:  # all that was ever written is known, and none of it ended here or before
         return State(0, "")
@@ -52,6 +47,21 @@ def state_at(reader: Reader, region: Region, table: Table) -> State:
         else f"Nothing was changed. `crkafka tables undeclare {table.name}` lets the "
         "region go on without it; a region of its own fills it from the beginning of the topic.",
     )
+
+
+def versions_in_reach(reader: Reader, region: Region, table: Table) -> set[int]:
+    """Versions to which a reset takes the table back, each to the state of its checkpoint: they have to stay (SPEC K6)."""
+    known = _on_line(reader, table, region.head, contents.before_line(reader, region))
+    ends = [commit.upto for commit in known]
+    before = {bisect_right(ends, target) for target in checkpoints.ids_with(reader, CheckpointStatus.MERGED)}
+    return {int(known[at - 1].version) for at in before if at}
+
+
+def _on_line(reader: Reader, table: Table, upto: int, forgotten: int) -> list[TableCommit]:
+    """Acknowledged commits that brought the table to checkpoints of the line to this one, in that order."""
+    line = {*reader.line(upto), forgotten}
+    commits = advances(reader, ("table", "=", table.name), ("version", "!=", ""), ("upto", "<=", upto))
+    return sorted((c for c in commits if c.upto in line), key=lambda c: (c.upto, c.number))
 
 
 def how_to_fill_anew(table: str) -> str:

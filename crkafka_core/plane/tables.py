@@ -11,7 +11,7 @@ from crkafka_core.config.sections import GOOD
 from crkafka_core.config.typed import on_frames, topic_of
 from crkafka_core.control import Cond, Reader, Tx
 from crkafka_core.model.errors import Refused
-from crkafka_core.model.rows import CheckpointStatus, Lease, Region, Segment, Table, TableCommit
+from crkafka_core.model.rows import Lease, Region, Segment, Table, TableCommit
 from crkafka_core.plane import checkpoints, epochs, events, leases
 
 ADVANCE, REWRITE, FENCE = "advance", "rewrite", "fence"
@@ -150,19 +150,6 @@ def last_done(reader: Reader, table: Table, *where: Cond) -> TableCommit | None:
 def last_write(reader: Reader, table: Table, *where: Cond) -> TableCommit | None:
     """The latest acknowledged commit that gave the table rows, of those that fit."""
     return last_done(reader, table, ("kind", "in", [ADVANCE, REWRITE]), *where)
-
-
-def versions_in_reach(reader: Reader, table: Table) -> set[int]:
-    """Versions that the table had at the checkpoints to which a reset can still go (SPEC K6)."""
-    live = checkpoints.ids_with(reader, CheckpointStatus.MERGED)
-    if not live:
-        return set()
-    written: list[Cond] = [("kind", "=", ADVANCE), ("version", "!=", "")]
-    first = last_done(reader, table, *written, ("upto", "<=", live[0]))
-    later = reader.select(
-        TableCommit, ("table", "=", table.name), ("status", "=", DONE), *written, ("upto", "in", live[1:])
-    )
-    return {int(commit.version) for commit in (*later, *([first] if first else []))}
 
 
 def unfinished_rewrites(reader: Reader, table: Table) -> list[TableCommit]:

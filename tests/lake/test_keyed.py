@@ -17,13 +17,18 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
+from crkafka_core.control import Reader
 from crkafka_core.lake import audit, road
+from crkafka_core.lake.iceberg import values
 from crkafka_core.lake.keys import Keys
 from crkafka_core.lake.port import CHECKPOINT, DataFile
+from crkafka_core.lake.vectors import Positions
 from crkafka_core.model.errors import ConfigError, Refused
 from crkafka_core.model.offsets import TP
-from crkafka_core.plane import cleanup
+from crkafka_core.model.rows import Region
+from crkafka_core.plane import cleanup, table_versions
 from crkafka_core.segments.batch import Batch
+from crkafka_core.segments.local import LocalStorage
 from tests.lake.rig import Keyed, KeyedIceberg, keyed_records, pool
 from tests.lake.test_road import filled
 from tests.rigs.landing import Landing
@@ -122,6 +127,74 @@ def test_a_version_whose_files_are_gone_is_named_and_nothing_changes(tmp_path: P
     with pytest.raises(Refused, match=r"cannot go back to checkpoint 1, its version .*: its files were deleted"):
         rig.fence()
     assert rig.rows() == before
+
+
+def test_a_commit_whose_answer_got_lost_keeps_its_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The storage's client tries again by itself, and finds the name taken by its own first try."""
+    rig = filled(Keyed(tmp_path), 3)
+    rig.land()
+    put_new = LocalStorage.put_new
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalStorage, "put_new", lambda *given: put_new(*given) and False)
+        rig.advance()
+    assert rig.rows() == rig.truth() and rig.look().clean
+
+
+def test_marks_that_are_not_in_storage_are_reported_as_lost(rig: Keyed) -> None:
+    """The table cannot be read, and was called clean."""
+    filled(rig, 3)
+    lost = next(file for file in files(rig) if file.marks)
+    for name in marks_of(lost):
+        (rig.path / name).unlink()
+    assert lost.path in rig.look().lost
+    with pytest.raises(Refused, match="its files were deleted"):
+        rig.mend()
+
+
+def marks_of(file: DataFile) -> set[str]:
+    """Files with its marks."""
+    positions = file.marks.positions if file.marks else ()
+    return {*positions.files} if isinstance(positions, Positions) else set()
+
+
+def test_a_version_whose_marks_are_gone_is_named_and_nothing_changes(rig: Keyed) -> None:
+    """The data file lives on with later marks, as Spark's VACUUM leaves it."""
+    filled(rig, 3)
+    old = set[str]().union(*map(marks_of, files(rig)))
+    filled(rig, 1)
+    before = rig.rows()
+    for name in old - set[str]().union(*map(marks_of, files(rig))):
+        (rig.path / name).unlink()
+    rig.rewind(3)
+    with pytest.raises(Refused, match=r"cannot go back to checkpoint 3, its version .*: its files were deleted"):
+        rig.fence()
+    assert rig.rows() == before
+
+
+def test_the_version_before_a_commit_of_a_superseded_line_stays_in_reach(rig: Keyed) -> None:
+    """A rewind to 4 begins with the state at 2: the newest commit before it by number is of a line that was left."""
+    filled(rig, 3)
+    rig.rewind(2)
+    rig.fence()
+    rig.land(), rig.land()
+    rig.advance()
+    rig.landing.retire(1, 2, history=10)
+
+    def versions(reader: Reader, row: Region) -> tuple[set[int], str]:
+        table = rig.table()
+        first = table_versions.state_at(reader, dataclasses.replace(row, head=4), table)
+        return table_versions.versions_in_reach(reader, row, table), first.version
+
+    kept, needed = rig.region.plane.read(versions)
+    assert int(needed) in kept
+
+
+def test_a_property_that_deltalake_sets_stops_no_commit(tmp_path: Path) -> None:
+    """It adds the feature variantType with any."""
+    rig = filled(Keyed(tmp_path), 1)
+    DeltaTable(str(rig.path)).alter.set_table_properties({"delta.logRetentionDuration": "interval 60 days"})
+    filled(rig, 1)
+    assert rig.rows() == rig.truth()
 
 
 def test_old_deletion_vectors_stay_as_long_as_a_version_in_reach_or_the_retention_needs_them(tmp_path: Path) -> None:
@@ -295,3 +368,8 @@ def test_a_file_whose_bounds_leave_no_room_for_a_key_is_not_read() -> None:
 
     assert may(id=(4, 5)) and may(name=("n", "n")) and may(id=("4", "5"))
     assert not may(id=(10, 12)) and not may(id=(1, 9), name=("q", "z"))
+
+
+def test_an_iceberg_bound_that_was_cut_inside_of_a_character_is_none() -> None:
+    """As text with a replacement it left keys out that are in the file."""
+    assert values.from_bytes("ab\U0001f600".encode()[:-1], "string") is None

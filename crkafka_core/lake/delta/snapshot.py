@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
@@ -35,7 +36,14 @@ from crkafka_core.model.errors import ConfigError
 if TYPE_CHECKING:
     from crkafka_core.lake.delta.table import DeltaTable
 
-_READ_FEATURES = {"deletionVectors", "timestampNtz", "columnMapping", "v2Checkpoint", "vacuumProtocolCheck"}
+_READ_FEATURES = {
+    "deletionVectors",
+    "timestampNtz",
+    "columnMapping",
+    "v2Checkpoint",
+    "vacuumProtocolCheck",
+    "variantType",  # which deltalake adds with any property that it sets; a column of this type is refused
+}
 _FEATURES = _READ_FEATURES | {
     "appendOnly",
     "invariants",
@@ -87,7 +95,8 @@ class DeltaSnapshot(Snapshot):
                 continue
             if vector := added.marked:
                 read = partial(vectors.delta_vector, vector, self._table.read)
-                file = replace(file, marks=Marks(Positions(added.key, read, vector["cardinality"])))
+                stored = [name] if (name := vectors.vector_file(vector)) else []
+                file = replace(file, marks=Marks(Positions(added.key, read, vector["cardinality"], stored)))
             yield file
 
     def commit(
@@ -343,6 +352,7 @@ def commit_info(now: int, operation: str, stamp: Stamp, info: Mapping[str, Any])
         "operationParameters": {"mode": "Append", "partitionBy": "[]"} if operation == "WRITE" else {},
         "engineInfo": "crkafka",
         "userMetadata": json.dumps(told),
+        "txnId": str(uuid.uuid4()),  # by which a commit is told from another writer's (`put_version`)
     }
 
 

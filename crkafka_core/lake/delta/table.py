@@ -24,10 +24,10 @@ from crkafka_core.lake.delta.snapshot import (
     written,
 )
 from crkafka_core.lake.delta.state import State
-from crkafka_core.lake.folder import folder_of
-from crkafka_core.lake.port import KEYS, CannotCommit, Moved, Part, Stamp, TableLog, TableUnavailable, Unknown
+from crkafka_core.lake.folder import folder_of, put_version
+from crkafka_core.lake.port import KEYS, CannotCommit, Moved, Part, Stamp, TableLog, TableUnavailable
 from crkafka_core.lake.vectors import vector_file
-from crkafka_core.segments.errors import StorageUnavailable, without_secrets
+from crkafka_core.segments.errors import without_secrets
 
 _log = logging.getLogger(__name__)
 _known: dict[str, State] = {}
@@ -101,11 +101,7 @@ class DeltaTable(TableLog):
                 hint="Only folders and S3 can put a file if there is none of its name.",
             )
         version, text = state.version + 1, written(actions)
-        try:
-            made = self.storage.put_new(states.commit_path(version), text)
-        except StorageUnavailable as error:
-            raise Unknown(f"Table {self.name} at {self.path}: {error}") from error
-        if not made:
+        if not put_version(self.storage, states.commit_path(version), text):
             raise Moved(f"Table {self.name} has changed since version {state.version}.")
         after = state.after(version, text)
         self.remember(after)

@@ -83,7 +83,8 @@ class Deletes:
             return None
         (first, *others) = sources
         count = None if others or first.shared else first.rows
-        return Marks(Positions(frozenset(sources), lambda: self._read(sources), count))
+        stored = {self._folder.name(source.path) for source in sources}
+        return Marks(Positions(frozenset(sources), lambda: self._read(sources), count, stored))
 
     def _read(self, sources: Sequence[Source]) -> npt.NDArray[np.int64]:
         return np.unique(np.concatenate([source.read(self._folder) for source in sources]))

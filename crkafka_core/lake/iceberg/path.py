@@ -13,12 +13,12 @@ from time import time
 import pyarrow as pa
 
 from crkafka_core.config.location import hadoop_url
-from crkafka_core.lake.folder import folder_of
+from crkafka_core.lake.folder import folder_of, put_version
 from crkafka_core.lake.iceberg import columns, partitions
 from crkafka_core.lake.iceberg import metadata as tables
 from crkafka_core.lake.iceberg.metadata import Metadata, Update
 from crkafka_core.lake.iceberg.table import IcebergLog, IcebergSnapshot
-from crkafka_core.lake.port import CannotCommit, Moved, Part, Stamp, TableUnavailable, Unknown
+from crkafka_core.lake.port import CannotCommit, Moved, Part, Stamp, TableUnavailable
 from crkafka_core.segments.errors import SegmentMissing, StorageUnavailable
 from crkafka_core.segments.storage import Storage
 
@@ -84,11 +84,7 @@ class PathLog(IcebergLog):
         content = tables.applied(base, updates, file)
         then, made = Metadata(content), _Version(at.number + 1, _file(at.number + 1, content.get("properties") or {}))
         text = json.dumps(content, separators=(",", ":")).encode()
-        try:
-            new = self.storage.put_new(made.file, gzip.compress(text) if ".gz" in made.file else text)
-        except StorageUnavailable as error:
-            raise Unknown(f"Version {made.number} of {self.name} may be written or not: {error}") from error
-        if not new and not self._is_ours(made, then):  # a client may try again by itself after an answer that got lost
+        if not put_version(self.storage, made.file, gzip.compress(text) if ".gz" in made.file else text):
             raise Moved(f"Version {made.number} of {self.name} was made by another writer.")
         self._check_in_line(at, made, then)
         self.storage.put(_HINT, str(made.number).encode(), durable=False)
@@ -96,12 +92,6 @@ class PathLog(IcebergLog):
 
     def metadata_file(self, at: _Version) -> str:
         return at.file
-
-    def _is_ours(self, made: _Version, then: Metadata) -> bool:
-        try:
-            return self._read(made).content == then.content
-        except (SegmentMissing, StorageUnavailable) as error:
-            raise Unknown(f"Version {made.number} of {self.name} may be written or not: {error}") from error
 
     def _check_in_line(self, before: _Version, made: _Version, then: Metadata) -> None:
         """Refuse a version that is put long after others were, whose names have been deleted meanwhile, or in a table made anew.

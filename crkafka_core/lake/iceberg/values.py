@@ -37,7 +37,10 @@ def to_bytes(value: Any, kind: str) -> bytes:
 def from_bytes(content: bytes, kind: Any) -> Any:
     """A bound as Python has it; None where this kind has none here. A widened column has bounds of the narrow kind in old files."""
     if kind == "string":
-        return content.decode(errors="replace")
+        try:
+            return content.decode()
+        except UnicodeDecodeError:  # some writers cut a bound inside of a character
+            return None
     if kind in ("binary", "uuid") or str(kind).startswith("fixed"):
         return bytes(content)
     if kind == "boolean":
