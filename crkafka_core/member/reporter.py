@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from crkafka_core.loop import THREADS, Loop, Runtime
 from crkafka_core.member.submitter import Payload
 from crkafka_core.model.errors import CrkafkaError, SchemaError, ServiceUnavailable
-from crkafka_core.plane import advance, cuts, events, goals, halting, members, resets, triggers
+from crkafka_core.plane import advance, cuts, events, goals, halting, members, triggers
 from crkafka_core.plane.member_plane import MemberPlane
 from crkafka_core.protocol import signals as sg
 
@@ -106,7 +106,7 @@ class Reporter(Loop):
                 why = f"{name}: {why}"
                 plane.do(lambda tx: cuts.give_up(tx, cut, member=name, incarnation=incarnation, why=why, cause=cause))
             case sg.AskReset(epoch, why, cause):
-                plane.do(lambda tx: resets.failed(tx, cause, f"{name}: {why}", member=name, epoch=epoch))
+                plane.do(lambda tx: cuts.failed(tx, cause, f"{name}: {why}", member=name, epoch=epoch))
             case sg.Halt(epoch, why):
                 plane.do(lambda tx: halting.halt(tx, why, member=name), epoch=epoch)
             case sg.Reach(token, begun, epoch, reached):

@@ -257,6 +257,10 @@ def contribute(tx: Tx, part: Part) -> Contributed | Refused:
             NotOpen(f"Checkpoint {part.checkpoint} of region {region.name} is {what}.", hint="Drop the contribution."),
         )
     roster.of(tx, part.member, part.incarnation)
+    if (why := handover.current(region)) is not None and part.member in why.failed and stored is None:
+        return _refuse(
+            tx, part, NotOpen(f"{part.member} has failed in epoch {region.epoch}.", hint="Drop the contribution.")
+        )
     if part.epoch != region.epoch:
         return _refuse(
             tx,
@@ -626,4 +630,15 @@ def give_up(tx: Tx, checkpoint: int, *, member: str, incarnation: str, why: str,
     """A member cannot do its part of the open cut: the cut is aborted (SPEC D2). Void when the cut is over."""
     if checkpoint and tx.region().open_cut == checkpoint:
         roster.of(tx, member, incarnation)
-        resets.begin(tx, cause, why, member=member)
+        failed(tx, cause, why, member=member, epoch=tx.region().epoch)
+
+
+def failed(tx: Tx, cause: ResetCause, text: str, *, member: str, epoch: int) -> int:
+    """A member's failure asks for a reset; the epoch after it. A handover goes on without the member: it resets anyway (SPEC X10)."""
+    region = tx.region()
+    why = handover.current(region)
+    if why is None or region.epoch != epoch:
+        return resets.failed(tx, cause, text, member=member, epoch=epoch)
+    handover.fails(tx, why, member, text)
+    finish(tx)
+    return tx.region().epoch

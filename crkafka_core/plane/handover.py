@@ -7,7 +7,7 @@ that is open merges first, under the same deadline; the handover of the next num
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from crkafka_core.control import Reader, Tx
@@ -28,6 +28,8 @@ class Handover:
     """The handover's own cut; 0 while an ordinary one is open."""
     lacking: int = 0
     """The ordinary cut, if it merged without a member."""
+    failed: Sequence[str] = ()
+    """Members that cannot contribute any more in this epoch."""
 
 
 def current(region: Region) -> Handover | None:
@@ -50,7 +52,8 @@ def begin(tx: Tx, handover: Handover) -> None:
             assert row is not None
             tx.put(replace(row, deadline=min(row.deadline, deadline(tx)), generation=ANY_GENERATION))
     elif handover.cause is ResetCause.LOST and before.cause is not ResetCause.LOST:
-        handover = replace(handover, text=events.kept(handover.text), cut=before.cut, lacking=before.lacking)
+        text = events.kept(handover.text)
+        handover = replace(before, cause=handover.cause, text=text, member=handover.member, by=handover.by)
     else:
         return
     _note(tx, handover)
@@ -66,6 +69,13 @@ def merged_without(tx: Tx, handover: Handover, cut: int) -> None:
     _note(tx, replace(handover, lacking=cut))
 
 
+def fails(tx: Tx, handover: Handover, member: str, why: str) -> None:
+    """A member cannot contribute any more in this epoch; what it has contributed counts."""
+    if member not in handover.failed:
+        events.log(tx, "left out", why, checkpoint=tx.region().open_cut, member=member)
+        _note(tx, replace(handover, failed=[*handover.failed, member]))
+
+
 def _note(tx: Tx, handover: Handover) -> None:
     tx.set_region(handover_json=json.dumps(asdict(handover), ensure_ascii=False))
 
@@ -76,8 +86,11 @@ def deadline(reader: Reader) -> float:
 
 
 def live(reader: Reader, fillers: Iterable[Filler]) -> set[str]:
-    """Names of the members that can still contribute: neither lost, nor gone, nor superseded."""
-    return {f.member for f in fillers if roster.if_live(reader, f.member, f.incarnation) is not None}
+    """Names of the members that can still contribute: neither lost, nor gone, nor superseded, nor failed."""
+    under_way = current(reader.region())
+    failed = under_way.failed if under_way is not None else ()
+    there = {f.member for f in fillers if roster.if_live(reader, f.member, f.incarnation) is not None}
+    return there.difference(failed)
 
 
 def carried(fillers: Iterable[Filler], checkpoint: int, known: Collection[TP]) -> list[ContributedOffset]:

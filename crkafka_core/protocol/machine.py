@@ -404,6 +404,8 @@ class _Member:
         s = self.s
         if epoch != s.epoch:
             return
+        if cause is ResetCause.OFFSET_GONE and s.cut is not None and s.cut.handover:
+            return  # what was submitted before counts, and the reset that comes finds the gap (SPEC X10)
         if s.marked and cause is ResetCause.OFFSET_GONE:
             self.set(gone=sg.AskReset(epoch, why, cause))
         elif s.step in (Step.DRAINING, Step.SAVING):

@@ -159,6 +159,37 @@ def test_X10_a_cut_without_new_records_names_whom_it_went_without(kit: Kit) -> N
     assert kit.events("left out")[-1].checkpoint == number
 
 
+def test_X10_a_member_that_fails_at_its_part_is_left_out_and_drops_nothing_of_others(kit: Kit) -> None:
+    kit.running()
+    kit.withdraw(0)
+    kit.contribute(1, 0, 7)
+    who = {"member": "orders/1", "incarnation": kit.live["orders/1"]}
+    kit.do(lambda tx: cuts.give_up(tx, 1, **who, why="disk full", cause=ResetCause.UNAVAILABLE))
+    assert _merged(kit, 1) == {P0: (0, 7, "orders/0"), P1: (0, 0, "")}
+    assert (kit.checkpoint(1).without, kit.resets()[-1].cause) == (("orders/1",), ResetCause.REBALANCE)
+    assert kit.events("left out")[-1].text == "disk full"
+
+
+def test_X10_the_failure_of_a_member_that_has_contributed_waits_for_the_reset_that_comes(kit: Kit) -> None:
+    """But what it writes behind a mark may be broken: it fills the next number no more."""
+    kit.running()
+    mark, epoch = _mark(kit), kit.row.epoch
+    kit.contribute(mark, 0, 7)
+    kit.withdraw(1)
+    for _ in range(2):
+        kit.do(lambda tx: cuts.failed(tx, ResetCause.FAILURE, "boom", member="orders/0", epoch=epoch))
+    kit.contribute(mark, 1, 9)
+    kit.advance()
+    assert (kit.row.head, kit.row.open_cut, kit.row.epoch) == (mark, mark + 1, epoch)
+    kit.at |= {P0: 7, P1: 9}
+    with pytest.raises(NotOpen):
+        kit.contribute(mark + 1, 0, 5)
+    kit.contribute(mark + 1, 1, 5)
+    kit.advance()
+    assert _merged(kit, mark + 1) == {P0: (7, 7, ""), P1: (9, 14, "orders/1")}
+    assert (kit.checkpoint(mark + 1).without, kit.row.consecutive) == (("orders/0",), 0)
+
+
 def _read_a_second_topic(kit: Kit) -> None:
     """From a checkpoint without it, which the region has by now."""
     kit.rebalance(0)

@@ -323,6 +323,13 @@ def test_S4_records_that_are_gone_behind_a_mark_reset_the_region_once_the_cut_is
     assert after == [sg.Merged(7), sg.AskReset(1, "offset gone", ResetCause.OFFSET_GONE)]
 
 
+def test_X10_records_that_are_gone_in_a_handover_drop_nothing_that_was_submitted(player: Player) -> None:
+    player.handing_over(1)
+    player.hear(sg.GateClosed())
+    assert player.hear(sg.Trouble(1, "offset gone", ResetCause.OFFSET_GONE)) == []
+    assert kinds(player.hear(sg.Saved(1, "payload"))) == ["Contribute"]
+
+
 def test_D5_an_abort_behind_a_mark_drops_what_was_written_since(player: Player) -> None:
     player.marking()
     player.hear(sg.Saved(7, "payload"))

@@ -19,6 +19,7 @@ from crkafka_core.model.rows import (
     Checkpoint,
     CheckpointStatus,
     Contribution,
+    Event,
     Filler,
     Initial,
     Member,
@@ -58,6 +59,11 @@ WANTED = frozenset({"stop", "caught up"})
 """Causes of cuts of which somebody wants the checkpoint, also if there is nothing new."""
 EITHER = frozenset({False, True})
 """Of the log as it was before it was cut, or as it is."""
+
+
+def _failed(reader: Reader, epoch: int) -> set[str]:
+    """Members that have failed at their part of a handover."""
+    return {e.member for e in reader.select(Event, ("kind", "=", "left out")) if e.epoch == epoch}
 
 
 class Oracle:
@@ -381,7 +387,8 @@ class Oracle:
         ):
             return
         fills = {incarnation for incarnation, _ in self.fills.get((last.epoch, last.filling), ())}
-        live = {m.incarnation for m in reader.select(Member) if m.status is MemberStatus.LIVE}
+        failed = _failed(reader, last.epoch)
+        live = {m.incarnation for m in reader.select(Member) if m.status is MemberStatus.LIVE and m.name not in failed}
         if self.contributed or fills & live:
             raise Violation(
                 "X10", f"{reset.cause} drops {number}; {self.contributed} contributed, {fills & live} are there"
@@ -541,13 +548,16 @@ class Oracle:
             self._runs(reader, row)
 
     def _without(self, reader: Reader, checkpoint: Checkpoint, missing: set[tuple[str, str]]) -> None:
-        """X10: only of a handover, only who is lost, gone or late; each is named."""
+        """X10: only of a handover, only who is lost, gone, failed or late; each is named."""
         self.left_out += len(missing)
         if {name for name, _ in missing} != set(json.loads(checkpoint.without_json)):
             raise Violation(
                 "X10", f"cut {checkpoint.id} names {checkpoint.without_json}, missing are {sorted(missing)}"
             )
+        failed = _failed(reader, checkpoint.epoch)
         for name, incarnation in missing if checkpoint.merged_at <= checkpoint.deadline else ():
+            if name in failed:
+                continue
             member = reader.get(Member, name)
             same = member is not None and member.incarnation == incarnation
             fills = incarnation in {who for who, _ in self.fills.get((checkpoint.epoch, checkpoint.id), ())}
