@@ -94,7 +94,10 @@ def test_maintain_of_a_table_that_is_not_there_says_so(
     assert crkafka(tmp_path, "tables", "maintain") == 1
     said = capsys.readouterr()
     assert not said.out
-    assert "is not there, and version 1 of it was acknowledged" in said.err and "`crkafka tables undeclare`" in said.err
+    assert (
+        "is not there, and version 1 of it was acknowledged" in said.err
+        and "`crkafka tables undeclare bronze`" in said.err
+    )
     assert not (tmp_path / "bronze").exists()
 
 
