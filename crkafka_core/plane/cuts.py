@@ -291,7 +291,8 @@ def _mismatch(region: Region, checkpoint: Checkpoint, fillers: Sequence[Filler],
         if part.offsets[tp][0] != due:
             left = f"checkpoint {checkpoint.parent} left it at {due}" if due != NO_START else "it has no stored start"
             return Mismatch(f"{part.member}: {tp} begins at {part.offsets[tp][0]}, but {left}.")
-    if part.generation != checkpoint.generation != rows.ANY_GENERATION:
+    # A spare may be in the next generation before the others hear of it: nothing of it can be another's.
+    if part.offsets and part.generation != checkpoint.generation != rows.ANY_GENERATION:
         return Mismatch(f"{part.member} is in generation {part.generation}; the cut fixed {checkpoint.generation}.")
     if part.base != checkpoint.parent:
         return Mismatch(
@@ -639,6 +640,13 @@ def failed(tx: Tx, cause: ResetCause, text: str, *, member: str, epoch: int) -> 
     why = handover.current(region)
     if why is None or region.epoch != epoch:
         return resets.failed(tx, cause, text, member=member, epoch=epoch)
-    handover.fails(tx, why, member, text)
-    finish(tx)
+    go_without(tx, member, text)
     return tx.region().epoch
+
+
+def go_without(tx: Tx, member: str, text: str) -> None:
+    """The handover, if there is one, waits no more for a member that cannot contribute in this epoch."""
+    why = handover.current(tx.region())
+    if why is not None:
+        handover.fails(tx, why, member, text)
+        finish(tx)

@@ -217,7 +217,10 @@ def report(
     if reported != row:
         region = tx.region()
         if region.phase in FLOWING and not cuts.fills(tx, region, reported):
-            _rebalanced(tx, f"{name} reports other partitions than it fills", by=name)
+            text = f"{name} reports other partitions than it fills"
+            _rebalanced(tx, text, by=name)
+            if _takes_part(tx, row):  # it was moved before it saw the resume: it has submitted nothing
+                cuts.go_without(tx, name, text)
         if _differs(row, reported):
             reported = replace(reported, rebalances=row.rebalances + 1)
             events.log(

@@ -141,10 +141,12 @@ def merges(history: History, found: Findings) -> None:
 def _stamps(history: History, c: Checkpoint, found: Findings) -> None:
     """I8: of exactly this cut, and by an incarnation that it expects."""
     expected = {(e.member, e.incarnation) for e in history.fillers.get(c.id, ())}
+    holding = {o.member for o in history.contributed.get(c.id, ())}
     for p in history.contributions.get(c.id, ()):
         if (p.member, p.incarnation) not in expected:
             found.add("I8", f"{p.member} ({p.incarnation}) contributed, and was not expected", checkpoint=c.id)
-        generation = p.generation if c.generation == ANY_GENERATION else c.generation
+        any_generation = c.generation == ANY_GENERATION or p.member not in holding
+        generation = p.generation if any_generation else c.generation
         if (p.epoch, p.base, p.generation) != (c.epoch, c.parent, generation):
             stamp = f"epoch {p.epoch}, head {p.base} and generation {p.generation}"
             text = f"{p.member} contributed from {stamp}; the cut is of {c.epoch}, {c.parent} and {c.generation}"

@@ -12,10 +12,28 @@ from crkafka_core.model.errors import CutOpen, Mismatch, NotOpen, NotSettled, Su
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import CheckpointStatus, Filler, ResetCause
 from crkafka_core.plane import advance, cuts, resets
+from crkafka_core.verify import chain
+from crkafka_core.verify.history import History
+from crkafka_core.verify.verdict import Findings
 from tests.plane.conftest import P0, P1
 
 if TYPE_CHECKING:
     from tests.plane.conftest import Kit
+
+
+def test_C2_a_spare_of_a_new_generation_aborts_no_cut(make_kit: type[Kit]) -> None:
+    """It contributes nothing; the others withdraw, and the cut merges first (SPEC X10)."""
+    kit = make_kit(wanted=3).running()
+    cut = kit.open()
+    kit.contribute(cut, 0, 5)
+    kit.generation += 1
+    kit.contribute(cut, 2, held=set())
+    kit.generation -= 1
+    kit.contribute(cut, 1, 5)
+    assert kit.do(lambda tx: cuts.merge(tx, cut)).status is CheckpointStatus.MERGED
+    findings = Findings()
+    chain.merges(kit.plane.read(History.read), findings)
+    assert findings.kept == []
 
 
 def test_C3_merge_compares_sets_and_not_counts(kit: Kit) -> None:

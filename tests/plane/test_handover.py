@@ -190,6 +190,16 @@ def test_X10_the_failure_of_a_member_that_has_contributed_waits_for_the_reset_th
     assert (kit.checkpoint(mark + 1).without, kit.row.consecutive) == (("orders/0",), 0)
 
 
+def test_X10_a_member_that_was_moved_before_it_saw_the_resume_is_not_waited_for(kit: Kit) -> None:
+    """It fills what it holds no more, and has submitted nothing."""
+    kit.running()
+    kit.withdraw(0)
+    kit.report(0, {P2})
+    kit.contribute(1, 1, 9)
+    kit.advance()
+    assert _merged(kit, 1) == {P0: (0, 0, ""), P1: (0, 9, "orders/1")}
+
+
 def _read_a_second_topic(kit: Kit) -> None:
     """From a checkpoint without it, which the region has by now."""
     kit.rebalance(0)
