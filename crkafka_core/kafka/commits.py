@@ -91,14 +91,15 @@ class CommitDeadline:
         """Whether a commit is stuck for more than `after` seconds past its deadline: only a new consumer helps."""
         return self.stuck and time.monotonic() - self._given_up_at > after
 
-    def commit(self, request: Sequence[TopicPartition]) -> list[TopicPartition]:
-        """The answer for each partition; CommitPending after `patience`, or the client's exception."""
+    def commit(self, request: Sequence[TopicPartition], patience: float | None = None) -> list[TopicPartition]:
+        """The answer for each partition; CommitPending after the patience, or the client's exception."""
         if self.stuck:
             raise CommitPending
         attempt = self._attempt = _Attempt(self._consumer, list(request))
         threading.Thread(target=attempt.run, name="commit", daemon=True).start()
-        if not attempt.ended.wait(self.patience):
-            self._given_up_at = time.monotonic()
+        waited = self.patience if patience is None else patience
+        if not attempt.ended.wait(waited):
+            self._given_up_at = time.monotonic() + self.patience - waited
             raise CommitPending
         self._attempt = None
         if attempt.error is not None:

@@ -355,8 +355,9 @@ class GroupConsumer:
         offsets: Mapping[TP, int],
         metadata: Mapping[TP, str] | None = None,
         leader_epochs: Mapping[TP, int] | None = None,
+        patience: float | None = None,
     ) -> None:
-        """Commit by synchronous requests, one after another (SPEC D2). Each waits up to the session (docs/clients.md C-K9).
+        """Commit by synchronous requests, one after another (SPEC D2). Each waits up to the session (docs/clients.md C-K9), or `patience`.
 
         After that a request may still succeed when Kafka is back; until then polls are empty, and seeks are deferred.
         Raises GroupRebalanced, KafkaUnavailable, NotAllowed, Fenced or KafkaFailed, also if a single partition failed. Offsets of
@@ -368,16 +369,18 @@ class GroupConsumer:
                 [
                     TopicPartition(tp.topic, tp.partition, offset, texts.get(tp, ""), epochs.get(tp, -1))
                     for tp, offset in piece.items()
-                ]
+                ],
+                patience,
             )
 
-    def _commit_piece(self, request: list[TopicPartition]) -> None:
+    def _commit_piece(self, request: list[TopicPartition], patience: float | None) -> None:
         what = f"committing {plural(len(request), 'partition')} of group {self.group_id}"
         try:
-            answer = self._commits.commit(request)
+            answer = self._commits.commit(request, patience)
         except CommitPending:
             raise KafkaUnavailable(
-                f"Kafka did not answer in {self._commits.patience:.0f} s while {what}.", hint="Is the coordinator up?"
+                f"Kafka did not answer in {patience or self._commits.patience:.0f} s while {what}.",
+                hint="Is the coordinator up?",
             ) from None
         except (KafkaException, RuntimeError) as error:
             failed = commit_error([client_error(error, what)])

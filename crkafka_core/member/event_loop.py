@@ -54,6 +54,8 @@ TELL_EVERY = 60.0
 FULL = 5.0
 """Seconds without a poll while the queue is full. Such a poll pauses what flows, which throws away what the client has fetched ahead;
 but a rebalance waits for a poll of each member, also of one whose queue is not emptied, and that cut waits for a settled group."""
+MOMENT = 1.0
+"""Seconds for which the commit of the head after a reset is waited for: nothing depends on it, and a cut may come."""
 RESTING = 0.05
 """Seconds of one poll while everything is paused: throttled, membership is kept (SPEC M8)."""
 
@@ -411,7 +413,6 @@ class EventLoop:
         """A commit of the head after a reset. Its failure is a warning: SQL has the truth (SPEC D2)."""
         metadata = {tp: self._commit_metadata(starts.base, tp, at, at) for tp, at in starts.offsets.items()}
         try:
-            with self._busy():
-                self._consumer.commit(starts.offsets, metadata, starts.leader_epochs)
+            self._consumer.commit(starts.offsets, metadata, starts.leader_epochs, patience=MOMENT)
         except CrkafkaError as error:
             _log.warning("committing checkpoint %s to Kafka: %s", starts.base, error)

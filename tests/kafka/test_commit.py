@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from itertools import permutations
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from crkafka_core.kafka.commits import chunks
+from crkafka_core.kafka.commits import CommitDeadline, CommitPending, chunks
 from crkafka_core.kafka.consumer import GroupConsumer
 from crkafka_core.kafka.errors import Fenced, GroupRebalanced, KafkaUnavailable, NotAllowed, OffsetGone
 from crkafka_core.kafka.messages import Failure, Taken
@@ -35,7 +36,7 @@ class Answering:
     def __init__(self, codes: tuple[int, ...]) -> None:
         self.codes = codes
 
-    def commit(self, request: list[Any]) -> list[Any]:
+    def commit(self, request: list[Any], patience: float | None) -> list[Any]:
         return [
             SimpleNamespace(topic=p.topic, partition=p.partition, error=KafkaError(code) if code else None)
             for p, code in zip(request, self.codes, strict=True)
@@ -65,6 +66,19 @@ def test_72_the_worst_failure_of_a_commit_decides_in_whatever_order(
         assert f"at {tps[order.index(CODE[reaction])]}" in str(failed.value), "the partition is named"
 
 
+def test_d2_a_commit_on_which_nothing_depends_is_waited_for_a_moment() -> None:
+    """The event thread stood still for a session after each reset while the coordinator did not answer."""
+    back = threading.Event()
+    commits = CommitDeadline(SimpleNamespace(commit=lambda **_: back.wait(30)), patience=20.0)
+    began = time.monotonic()
+    with pytest.raises(CommitPending):
+        commits.commit([], 0.1)
+    assert time.monotonic() - began < 10
+    assert commits.stuck and not commits.hopeless(0.0), "it may still end by itself within the patience"
+    back.set()
+    assert commits.wait(10)
+
+
 class Pieces:
     """A committer that takes one piece after another, and refuses the second."""
 
@@ -73,7 +87,7 @@ class Pieces:
     def __init__(self) -> None:
         self.pieces: list[list[Any]] = []
 
-    def commit(self, request: list[Any]) -> list[Any]:
+    def commit(self, request: list[Any], patience: float | None) -> list[Any]:
         self.pieces.append(request)
         code = KafkaError.UNKNOWN if len(self.pieces) == 2 else None
         return [SimpleNamespace(topic=p.topic, partition=p.partition, error=code and KafkaError(code)) for p in request]

@@ -185,7 +185,8 @@ def test_x10_the_commit_of_the_head_says_what_tables_have_of_it_and_its_leader_e
     calls: list[tuple[Any, Any, Any]] = []
 
     class Client(LossyClient):
-        def commit(self, offsets: object, metadata: dict[TP, str], leader_epochs: object) -> None:
+        def commit(self, offsets: object, metadata: object, leader_epochs: object, patience: float = 60.0) -> None:
+            assert patience < 5, "it holds up the event thread, and a cut may come"
             calls.append((offsets, metadata, leader_epochs))
 
     member = Member(Client(), {TPS[0]: 7}, head=4, start=20, landed=landed)

@@ -265,7 +265,7 @@ class Committer:
     def wait(self, _: float) -> bool:
         return True
 
-    def commit(self, request: list[Any]) -> list[Any]:
+    def commit(self, request: list[Any], patience: float | None) -> list[Any]:
         error = KafkaError(self.code) if self.code else None
         return [SimpleNamespace(topic=p.topic, partition=p.partition, error=error) for p in request]
 

@@ -224,6 +224,7 @@ class SimulatedConsumer:
         offsets: Mapping[TP, int],
         metadata: Mapping[TP, str] | None = None,
         leader_epochs: Mapping[TP, int] | None = None,
+        patience: float | None = None,
     ) -> None:
         texts = metadata or {}
         for piece in chunks(offsets, texts, group_id="group", most=COMMIT_BYTES):
