@@ -10,6 +10,7 @@ from crkafka_core.config.json_columns import PREFIX
 from crkafka_core.config.region_config import RegionConfig
 from crkafka_core.config.sections import GOOD
 from crkafka_core.config.typed import arrow_of, name_of, on_frames
+from crkafka_core.lake.kinds import as_stored
 from crkafka_core.lake.port import CHECKPOINT, KEYS, Part
 from crkafka_core.model.rows import Table
 from crkafka_core.segments.batch import SEGMENT
@@ -32,10 +33,9 @@ def place_of(table: Table) -> Place | None:
     return PLACE
 
 
-def place_in(columns: Collection[str]) -> list[str]:
-    """Which of a table's columns tell a record's place: the topic, if there is such a column, partition and offset."""
-    found = ([each for each in (PREFIX + name, name) if each in columns] for name in PLACE)
-    return [names[0] for names in found if names]
+def place_in(columns: Collection[str], table: Table) -> list[str]:
+    """Which of these columns of a table tell a record's place: the topic, if there is such a column, partition and offset."""
+    return [name for name in place_of(table) or PLACE if name in columns]
 
 
 def parts_of(config: RegionConfig, table: Table) -> tuple[Part, ...]:
@@ -66,5 +66,6 @@ def conformed(rows: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
     """The rows with all of a table's columns, in its order; what they lack, also inside of structs, is null."""
     if rows.schema.equals(columns):
         return rows
-    together = pa.concat_tables([columns.empty_table(), pa.Table.from_batches([rows])], promote_options="permissive")
+    given = pa.Table.from_batches([as_stored(rows)])
+    together = pa.concat_tables([columns.empty_table(), given], promote_options="permissive")
     return together.select(columns.names).cast(columns).combine_chunks().to_batches()[0]

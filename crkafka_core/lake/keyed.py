@@ -109,7 +109,7 @@ class KeyedWrite(Write):
 
     @cached_property
     def _records(self) -> NewRecords:
-        return NewRecords.read(self.log, self._made.new, self._keys)
+        return NewRecords.read(self.log, self._made.new, self._keys, self._permit.table)
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class NewRecords:
     files: Sequence[DataFile]
 
     @classmethod
-    def read(cls, log: TableLog, new: Sequence[NewFile], names: Sequence[str]) -> NewRecords:
+    def read(cls, log: TableLog, new: Sequence[NewFile], names: Sequence[str], table: Table) -> NewRecords:
         """Of each key the last record stays, by checkpoint, topic, partition and offset; none where that one deletes the key.
 
         A file's marks are of records that delete their key.
@@ -128,14 +128,14 @@ class NewRecords:
         batches: list[pa.RecordBatch] = []
         rows: list[int] = []
         for file in new:
-            place = place_in(files.names(log.storage, file.path))
+            place = place_in(files.names(log.storage, file.path), table)
             needed = list(dict.fromkeys([*names, CHECKPOINT, *place]))
             of = [*files.rows_of(log.storage, _unmarked(file), needed, only=True)]
             rows.append(sum(batch.num_rows for batch in of))
             batches += of
-        table = pa.Table.from_batches(batches)
-        keys = Keys([table.column(name) for name in names])
-        order = [_ranks(table.column(name)) for name in (CHECKPOINT, *place)]
+        records = pa.Table.from_batches(batches)
+        keys = Keys([records.column(name) for name in names])
+        order = [_ranks(records.column(name)) for name in (CHECKPOINT, *place)]
         at = np.lexsort([*reversed(order), keys.ids])
         last = np.ones(len(at), bool)
         last[:-1] = keys.ids[at][1:] != keys.ids[at][:-1]

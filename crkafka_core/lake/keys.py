@@ -26,7 +26,7 @@ class Keys:
         self.ids: Ids = np.zeros(0, np.int64)
         """Of each record, the number of its key."""
         for number, column in enumerate(columns):
-            encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")
+            encoded = _equal(column.combine_chunks()).dictionary_encode(null_encoding="encode")
             self._values.append(encoded.dictionary)
             own = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
             if not number:
@@ -39,7 +39,7 @@ class Keys:
         """Which rows have one of the keys."""
         ids: Ids = np.zeros(0, np.int64)
         for number, (column, values) in enumerate(zip(columns, self._values, strict=True)):
-            of = pc.index_in(column.cast(values.type), value_set=values).fill_null(-1)
+            of = pc.index_in(_equal(column.cast(values.type)), value_set=values).fill_null(-1)
             own = of.to_numpy(zero_copy_only=False).astype(np.int64)
             if not number:
                 ids = own
@@ -53,6 +53,11 @@ class Keys:
     def may_be_in(self, file: DataFile, names: Sequence[str]) -> bool:
         """Whether the bounds that a table's log has of a file leave room for one of the keys."""
         return all(_overlap(values, file, name) for values, name in zip(self._values, names, strict=True))
+
+
+def _equal(column: pa.Array) -> pa.Array:
+    """With 0.0 for -0.0, which SQL calls equal."""
+    return pc.add(column, pa.scalar(0.0, column.type)) if pa.types.is_floating(column.type) else column
 
 
 def _overlap(values: pa.Array, file: DataFile, name: str) -> bool:

@@ -5,7 +5,7 @@ Rows of typed tables and of Arrow's shapes are made by a pool of processes, thos
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -17,13 +17,13 @@ from crkafka_core.config.sections import GOOD, TableConfig
 from crkafka_core.config.typed import DEAD, arrow_of, has_records, name_of, on_frames
 from crkafka_core.decode.batch import BadRecord
 from crkafka_core.decode.registry import RegistryAway
-from crkafka_core.lake import again, evolution, files, standing, typed
+from crkafka_core.lake import again, evolution, files, kinds, standing, typed
 from crkafka_core.lake.again import Fetch
 from crkafka_core.lake.columns import DELETED, RAW, keys_of, parts_of, place_in, properties_of
 from crkafka_core.lake.handle import Handle
 from crkafka_core.lake.new_files import NewFiles, Output
 from crkafka_core.lake.pool import Pool
-from crkafka_core.lake.port import Moved, NewFile, Part, Snapshot, Stamp, TableLog, mark_of
+from crkafka_core.lake.port import CannotCommit, Moved, NewFile, Part, Snapshot, Stamp, TableLog, mark_of
 from crkafka_core.lake.transform import Identity, Shape, numbered
 from crkafka_core.lake.worker import Made, Source
 from crkafka_core.model.errors import ConfigError, DataLoss
@@ -161,13 +161,21 @@ def by_shape(
         schemas = maker.schemas()
         taken = _taken(declared, related) if declared.typed else _taken_by_shape(schemas, related)
         outputs = _outputs(region, schemas, taken, permits, logs, there)
-        made = maker.make(outputs, check) if records.segments or records.ranges else Made()
-    try:
-        _check_whole(region, plan, declared, made)
-    except DataLoss:  # each try would leave its files behind
-        made.discard(outputs)
-        raise
+        try:
+            made = maker.make(outputs, check) if records.segments or records.ranges else Made()
+            _check_whole(region, plan, declared, made)
+        except BaseException:  # each try would leave its files behind
+            _discard(outputs.values())
+            raise
     return _by_table(permits, outputs, made, maker.alarm)
+
+
+def _discard(outputs: Iterable[Output]) -> None:
+    """Remove all files of a permit that made none: also those of tasks of Spark whose answer did not come, as another one failed."""
+    for output in outputs:
+        with suppress(Exception):
+            for stored in output.storage.list(output.folder):
+                output.storage.delete(stored.path)
 
 
 def _by_table(permits: Sequence[Permit], outputs: Mapping[str, Output], made: Made, alarm: str) -> dict[str, Files]:
@@ -212,7 +220,9 @@ def _outputs(
         if output not in taken:
             continue
         keys = keys_of(region.config, table)
-        columns, parts = _columns(table, schemas[output], keys), parts_of(region.config, table)
+        place = place_in(schemas[output].names, table)
+        given, parts = _columns(table, schemas[output], keys, place), parts_of(region.config, table)
+        columns = _as_stored(table, logs[table.name], given)
         if missing := [part.column for part in parts if part.column not in columns.names]:
             raise ConfigError(
                 f"Table {table.name} is declared with partition_by: {missing[0]}, and its rows have no such column; they have "
@@ -224,11 +234,26 @@ def _outputs(
         if snapshot is not None:
             columns = evolution.followed(table.name, snapshot.schema, columns, widens=logs[table.name].widens)
             parts = tuple(snapshot.parts)
-        outputs[output] = Output(logs[table.name].storage, folder_of_commit(permit), parts, columns, keys)
+        outputs[output] = Output(logs[table.name].storage, folder_of_commit(permit), parts, columns, keys, place)
     return outputs
 
 
-def _columns(table: Table, given: pa.Schema, keys: Sequence[str]) -> pa.Schema:
+def _as_stored(table: Table, log: TableLog, given: pa.Schema) -> pa.Schema:
+    """Columns with the types that the table's format has for their values. Refused before the table is made where there is none."""
+    columns = list[pa.Field]()
+    for column in given:
+        try:
+            columns += log.stored(pa.schema([column.with_type(kinds.stored(column.type))]))
+        except (kinds.NoPlace, CannotCommit) as error:
+            why = error.message.rstrip(".") if isinstance(error, CannotCommit) else error
+            raise ConfigError(
+                f"Column {column.name} of table {table.name} is {column.type}, which has no place in it: {why}.",
+                hint="Give it another type in the shape. Nothing was written.",
+            ) from error
+    return pa.schema(columns)
+
+
+def _columns(table: Table, given: pa.Schema, keys: Sequence[str], place: Sequence[str]) -> pa.Schema:
     """A table's columns by those of its output; of one with a row for each key they have to tell the key, and which record came last."""
     if not keys:
         return numbered(given)
@@ -243,10 +268,17 @@ def _columns(table: Table, given: pa.Schema, keys: Sequence[str]) -> pa.Schema:
             f"Table {table.name} is kept by {nested[0]}, which is {given.field(nested[0]).type}: a key is a value without parts.",
             hint="Name its parts, or give them as columns in the shape. Nothing was written.",
         )
-    if len([name for name in place_in(given.names) if not name.endswith("topic")]) < 2:
+    numbers = [given.field(name) for name in place if not name.endswith("topic")]
+    if len(numbers) < 2:
         raise ConfigError(
             f"Table {table.name} keeps the last record of each key, and its rows do not tell which that is.",
             hint="Keep the columns partition and offset in the shape. Nothing was written.",
+        )
+    if other := [column for column in numbers if not pa.types.is_integer(column.type)]:
+        raise ConfigError(
+            f"Table {table.name} keeps the last record of each key, by partition and offset, and its column {other[0].name} is "
+            f"{other[0].type}: in its order 9 comes after 11.",
+            hint="Give partition and offset as whole numbers, as they come. Nothing was written.",
         )
     return numbered(pa.schema([column for column in given if column.name != DELETED]))
 
@@ -289,7 +321,7 @@ def first_columns(region: Handle, log: TableLog, table: Table, frames: Frames | 
         schemas = _frames(frames, declared)(region.config, declared, None, {output: table}).schemas()
     else:
         schemas = _choose(region, declared, None).transform.schemas()
-    return Files(columns=numbered(schemas[output]))
+    return Files(columns=_as_stored(table, log, numbered(schemas[output])))
 
 
 def _taken(declared: TableConfig, family: Sequence[Table]) -> set[str]:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from crkafka_core.lake import partitions
-from crkafka_core.lake.columns import DELETED, TOMBSTONE, conformed, place_in
+from crkafka_core.lake.columns import DELETED, TOMBSTONE, conformed
 from crkafka_core.lake.port import CHECKPOINT, DataFile, Marks, NewFile, Part
 from crkafka_core.model.errors import Refused
 from crkafka_core.model.plural import plural
@@ -45,6 +45,8 @@ class Output:
     """Of the table, where it has more of them than the transform gives."""
     keys: Sequence[str] = ()
     """By which it has one row for each key: records that delete theirs are marked in the new files."""
+    place: Sequence[str] = ()
+    """Columns that tell a record's place, where it has keys."""
 
 
 class NewFiles:
@@ -79,7 +81,7 @@ class NewFiles:
             self._put(rows, self._output)
 
     def _put(self, rows: pa.RecordBatch, output: Output) -> None:
-        deleting = _deleting(rows, output.keys) if output.keys else None
+        deleting = _deleting(rows, output.keys, output.place) if output.keys else None
         for values, part in partitions.parted(conformed(rows, self._schema), output.parts):
             file = self._open.pop(values, None) or _File(output, self._schema, values)
             self._open[values] = file
@@ -196,14 +198,14 @@ class _File:
             self._sink.output.discard()
 
 
-def _deleting(rows: pa.RecordBatch, keys: Sequence[str]) -> np.ndarray:
+def _deleting(rows: pa.RecordBatch, keys: Sequence[str], place: Sequence[str]) -> np.ndarray:
     """Which records delete their key. Refused if one has no key: nothing tells which row is its."""
     keyless = reduce(pc.and_, (pc.is_null(rows.column(name)) for name in keys)).to_numpy(zero_copy_only=False)
     if keyless.any():
-        place = [rows.column(name)[int(np.argmax(keyless))].as_py() for name in place_in(rows.schema.names)]
+        first = [rows.column(name)[int(np.argmax(keyless))].as_py() for name in place]
         raise Refused(
             f"{plural(int(keyless.sum()), 'record has', 'records have')} no {', '.join(keys)}, by which the table has one row "
-            f"for each key; the first is {tuple(place)}.",
+            f"for each key; the first is {tuple(first)}.",
             hint="Nothing was written. Leave such records out in the table's shape.",
         )
     told = next((name for name in (DELETED, TOMBSTONE) if name in rows.schema.names), None)

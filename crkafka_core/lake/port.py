@@ -201,6 +201,9 @@ class TableLog(Protocol):
     def look(self, version: str = "") -> Snapshot | None:
         """The table now, or at a version (`Snapshot.version`); None if there is no table, or the version is gone."""
 
+    def stored(self, schema: pa.Schema) -> pa.Schema:
+        """The columns with the types that the table will have for them. Raises `CannotCommit` for a type that the format lacks."""
+
     def create(self, schema: pa.Schema, parts: Sequence[Part], stamp: Stamp, properties: Mapping[str, str]) -> Snapshot:
         """Make the table without rows; a stamp without a permit is its owner's, in the first version. Raises `Moved` if it exists."""
 

@@ -94,18 +94,14 @@ class FrameShape:
         made = Made()
         with one_pass(), _own_errors(self._table.name):
             rows, skipped = self._run()
-            try:
-                for name, frame in rows.items():
-                    check()
-                    target = self._target(name, outputs[name]) if name in outputs else None
-                    files, made.rows[name] = self._written(frame, target)
-                    made.files |= {name: files} if target else {}
-                if skipped is not None:
-                    _, made.rows[DEAD] = self._written(skipped, None)
+            for name, frame in rows.items():
                 check()
-            except BaseException:
-                made.discard(outputs)
-                raise
+                target = self._target(name, outputs[name]) if name in outputs else None
+                files, made.rows[name] = self._written(frame, target)
+                made.files |= {name: files} if target else {}
+            if skipped is not None:
+                _, made.rows[DEAD] = self._written(skipped, None)
+            check()
         return made
 
     def _run(self) -> tuple[Mapping[str, DataFrame], DataFrame | None]:

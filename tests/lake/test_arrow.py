@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,13 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
 
-from crkafka_core.lake import audit, compact, erase, road
+from crkafka_core.lake import audit, compact, erase, formats, road
+from crkafka_core.lake.files import rows_of
+from crkafka_core.lake.new_files import Output
 from crkafka_core.lake.port import CHECKPOINT
+from crkafka_core.lake.worker import Made
 from crkafka_core.model.errors import ConfigError
-from crkafka_core.plane import erasure
+from crkafka_core.plane import erasure, tables
 from crkafka_core.verify import in_tables
 from crkafka_core.verify.verdict import Findings
 from tests.lake.rig import pool
@@ -91,6 +95,98 @@ def test_a_partition_column_that_is_not_there_is_named_before_anything_is_writte
     with pytest.raises(ConfigError, match="no such column; they have crkafka_checkpoint, tens"):
         road.advance(landing.region, "even", means=MEANS)
     assert not (tmp_path / "even").exists()
+
+
+def many(given: pa.RecordBatch) -> pa.RecordBatch:
+    """Types of Arrow's that tables have under another name."""
+    at = pc.cast(given["offset"], pa.int64()).to_pylist()
+    texts = pa.array([f"k{o}" for o in at], pa.string())
+    return pa.RecordBatch.from_pydict(
+        {
+            "large": texts.cast(pa.large_string()),
+            "view": texts.cast(pa.string_view()),
+            "dictionary": texts.dictionary_encode(),
+            "bytes": texts.cast(pa.large_binary()),
+            "fixed": pa.array([b"k%d" % o for o in at], pa.binary(2)),
+            "day": pa.array([o * 86_400_000 for o in at], pa.date64()),
+            "at": pa.array(at, pa.timestamp("ms")),
+            "zone": pa.array(at, pa.timestamp("s", "Europe/Berlin")),
+            "small": pa.array([200 + o for o in at], pa.uint8()),
+            "middle": pa.array([2**15 + o for o in at], pa.uint16()),
+            "whole": pa.array([2**31 + o for o in at], pa.uint32()),
+            "half": pa.array(at, pa.float32()).cast(pa.float16()),
+            "decimal": pa.array(at, pa.decimal256(20, 2)),
+            "within": pa.array([[{"a": o}] for o in at], pa.large_list(pa.struct([("a", pa.uint8())]))),
+        }
+    )
+
+
+@pytest.mark.parametrize("format", ["delta", "iceberg"])
+def test_types_that_a_table_has_under_another_name_become_those(tmp_path: Path, format: str) -> None:
+    """The table was made with them, and then refused its own columns."""
+    landing = landed(tmp_path, {"name": "many", "shape": "arrow:tests.lake.test_arrow:many", "format": format})
+    for _ in range(2):
+        landing.land(4)
+        road.advance(landing.region, "many", means=MEANS)
+    log = formats.open_log(landing.region, landing.region.plane.read(lambda reader, _: tables.of(reader, "many")))
+    snapshot = log.look()
+    assert snapshot is not None
+    rows = [row for file in snapshot.files() for batch in rows_of(log.storage, file) for row in batch.to_pylist()]
+    given = many(pa.record_batch([pa.array(range(8))], names=["offset"])).to_pylist()
+    at = sorted(rows, key=lambda row: str(row["large"]))
+    assert [{**row, CHECKPOINT: 0} for row in at] == [{**row, CHECKPOINT: 0} for row in given]
+
+
+class Failing:
+    """A maker of DataFrames whose second task fails."""
+
+    alarm = ""
+
+    def __init__(self, *given: Any) -> None: ...
+
+    def schemas(self) -> dict[str, pa.Schema]:
+        return {"good": pa.schema([("n", pa.int64())])}
+
+    def make(self, outputs: Mapping[str, Output], check: Callable[[], object]) -> Made:
+        outputs["good"].storage.put(f"{outputs['good'].folder}/task-1.parquet", b"rows")
+        raise RuntimeError("task 2 failed")
+
+
+def test_tasks_that_fail_leave_no_file_of_those_that_did_not(tmp_path: Path) -> None:
+    """Their answer never comes, so each try left its files behind."""
+    landing = landed(tmp_path, {"name": "t", "shape": "shop:frames"})
+    landing.land(2)
+    with pytest.raises(RuntimeError, match="task 2"):
+        road.advance(landing.region, "t", means=road.Means(frames=Failing))
+    assert not [*tmp_path.glob("t/**/*.parquet")]
+
+
+REFUSED = {
+    "whole": pa.uint64(),
+    "time": pa.timestamp("ns"),
+    "clock": pa.time64("ns"),
+    "digits": pa.decimal256(50, 2),
+    "nothing": pa.null(),
+    "span": pa.duration("us"),
+}
+
+
+def refused(given: pa.RecordBatch) -> pa.RecordBatch:
+    name = os.environ["CRKAFKA_TEST_COLUMN"]
+    return pa.RecordBatch.from_pydict({name: pa.nulls(given.num_rows, REFUSED[name])})
+
+
+@pytest.mark.parametrize("format", ["delta", "iceberg"])
+@pytest.mark.parametrize("column", REFUSED)
+def test_a_type_that_would_lose_values_is_refused_by_name_before_the_table_is_made(
+    tmp_path: Path, column: str, format: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CRKAFKA_TEST_COLUMN", column)
+    landing = landed(tmp_path, {"name": "t", "shape": "arrow:tests.lake.test_arrow:refused", "format": format})
+    landing.land(2)
+    with pytest.raises(ConfigError, match=f"Column {column} of table t is .*, which has no place in it: .*Nothing was"):
+        road.advance(landing.region, "t", means=MEANS)
+    assert not (tmp_path / "t").exists()
 
 
 def numbers(given: pa.RecordBatch) -> pa.RecordBatch:

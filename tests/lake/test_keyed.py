@@ -279,6 +279,7 @@ def changes(records: pa.RecordBatch) -> pa.RecordBatch:
             "offset": offset,
             "bank": pa.array([None if o % 5 == 0 else f"b{o % 2}" for o in at], pa.string()),
             "number": pa.array([o % 5 for o in at], pa.int32()),
+            "kafka_offset": pa.array([-o for o in at], pa.int64()),  # a column like any other
             "crkafka_deleted": pa.array([o % 4 == 3 for o in at]),
         }
     )
@@ -290,6 +291,11 @@ def keyless(records: pa.RecordBatch) -> pa.RecordBatch:
 
 def placeless(records: pa.RecordBatch) -> pa.RecordBatch:
     return changes(records).drop_columns(["partition"])
+
+
+def textual(records: pa.RecordBatch) -> pa.RecordBatch:
+    given = changes(records)
+    return given.set_column(1, "offset", given.column("offset").cast(pa.string()))
 
 
 def parts(records: pa.RecordBatch) -> pa.RecordBatch:
@@ -327,6 +333,7 @@ def test_a_shape_names_its_keys_and_says_which_records_delete_one(tmp_path: Path
     [
         ("keyless", ["number"], "its rows have no column number"),
         ("placeless", ["number"], "do not tell which that is"),
+        ("textual", ["number"], "its column offset is string: in its order 9 comes after 11"),
         ("parts", ["id"], "a key is a value without parts"),
         ("changes", ["bank"], r"2 records have no bank, .*; the first is \(0, 0\)"),
     ],
@@ -357,6 +364,12 @@ def test_keys_of_several_columns_are_found_with_null_as_a_value() -> None:
         assert len({*zip(tuples, keys.ids.tolist(), strict=True)}) == len({*tuples}) == len({*keys.ids.tolist()})
         found = keys.find([pa.array(column, kind) for column, kind in zip(asked, types, strict=True)])
         assert found.tolist() == [row in tuples for row in zip(*asked, strict=True)]
+
+
+def test_zeros_of_both_signs_are_one_key() -> None:
+    keys = Keys([pa.chunked_array([[0.0, -0.0, 1.0]])])
+    assert keys.ids.tolist() == [0, 0, 1]
+    assert keys.find([pa.array([-0.0, 2.0])]).tolist() == [True, False]
 
 
 def test_a_file_whose_bounds_leave_no_room_for_a_key_is_not_read() -> None:

@@ -265,7 +265,14 @@ def _type(told: Any) -> pa.DataType:
 
 def schema_text(schema: pa.Schema) -> str:
     """As Delta's log has it."""
-    return str(deltalake().Schema.from_arrow(schema).to_json())
+    lake = deltalake()
+    try:
+        return str(lake.Schema.from_arrow(schema).to_json())
+    except Exception as error:  # deltalake has none of its own for this
+        raise CannotCommit(
+            f"Delta has no type for {', '.join(f'{each.name}: {each.type}' for each in schema)}.",
+            hint="Let the shape give another type.",
+        ) from error
 
 
 _WRITER = (

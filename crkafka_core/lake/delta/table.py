@@ -19,6 +19,7 @@ from crkafka_core.lake.delta.snapshot import (
     actions_of_stamp,
     commit_info,
     deltalake,
+    in_files,
     protocol_of,
     schema_text,
     written,
@@ -70,6 +71,9 @@ class DeltaTable(TableLog):
         if state is not None:
             _known[self.uri] = state
         return state
+
+    def stored(self, schema: pa.Schema) -> pa.Schema:
+        return in_files(schema_text(schema))
 
     def create(
         self, schema: pa.Schema, parts: Sequence[Part], stamp: Stamp, properties: Mapping[str, str]

@@ -46,6 +46,9 @@ class IcebergLog(TableLog, ABC):
     """For people."""
     storage: Storage
 
+    def stored(self, schema: pa.Schema) -> pa.Schema:
+        return columns.to_arrow(columns.new_schema(schema))
+
     @abstractmethod
     def newest(self) -> tuple[Metadata, Any] | None:
         """The table's metadata now, and what `put` compares with; None if there is no table."""

@@ -169,6 +169,9 @@ class SimulatedLog:
         self.reach()
         return SimulatedSnapshot(self, len(self.lake.versions) - 1) if self.lake.versions else None
 
+    def stored(self, schema: pa.Schema) -> pa.Schema:
+        return schema
+
     def create(
         self, schema: pa.Schema, parts: Sequence[Part], stamp: Stamp, properties: Mapping[str, str]
     ) -> SimulatedSnapshot:
