@@ -95,12 +95,18 @@ _MUTANTS: dict[str, list[tuple[ModuleType, str, list[tuple[str, str]]]]] = {
             ],
         ),
     ],
-    "an old generation is accepted": [(cuts, "_mismatch", [("part.generation != checkpoint.generation", "False")])],
+    "an old generation is accepted": [
+        (
+            cuts,
+            "_mismatch",
+            [("part.offsets and part.generation != checkpoint.generation", "False and checkpoint.generation")],
+        )
+    ],
     "a merge forgets a partition": [
         (cuts, "_merged_map", [("for tp, o in contributed\n    ]", "for tp, o in contributed[1:]\n    ]")])
     ],
     "nothing compares with the parent": [
-        (rules, "broken", [("o.from_offset != due", "False")]),
+        (rules, "broken", [("o.from_offset != begins", "False")]),
         (cuts, "_mismatch", [("part.offsets[tp][0] != due", "False")]),
     ],
     "an abort keeps its segments": [
