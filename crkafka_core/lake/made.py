@@ -277,7 +277,7 @@ def _columns(table: Table, given: pa.Schema, keys: Sequence[str], place: Sequenc
     if other := [column for column in numbers if not pa.types.is_integer(column.type)]:
         raise ConfigError(
             f"Table {table.name} keeps the last record of each key, by partition and offset, and its column {other[0].name} is "
-            f"{other[0].type}: in its order 9 comes after 11.",
+            f"{other[0].type}, which does not keep their order.",
             hint="Give partition and offset as whole numbers, as they come. Nothing was written.",
         )
     return numbered(pa.schema([column for column in given if column.name != DELETED]))
