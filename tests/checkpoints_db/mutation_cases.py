@@ -134,7 +134,7 @@ def _give_up(stage: Stage) -> Callable[[Tx], Any]:
 
 def _failed(stage: Stage) -> Callable[[Tx], Any]:
     name, epoch = stage.players[1].name, stage.region().epoch
-    return lambda tx: resets.failed(tx, ResetCause.FAILURE, "boom", member=name, epoch=epoch)
+    return lambda tx: cuts.failed(tx, ResetCause.FAILURE, "boom", member=name, epoch=epoch)
 
 
 def _wrong_contribution(stage: Stage) -> Callable[[Tx], Any]:
@@ -313,6 +313,7 @@ CASES: dict[str, Case] = {
     "lose while running": (_running, _lose),
     "lose in a cut": (lambda s: s.open(1), _lose),
     "fail": (_running, lambda s: lambda tx: members.fail(tx, **_who(s), why="boom")),
+    "ask to leave": (_running, lambda s: lambda tx: members.ask_to_leave(tx, **_who(s))),
     "open a cut": (_running, lambda s: lambda tx: cuts.open_cut(tx, token="t", cause="test")),
     "contribute": (lambda s: s.open(1), _contribute),
     "contribute as the last, which merges": (lambda s: s.open(1), _hand_in),

@@ -40,7 +40,7 @@ EVERYTHING: dict[str, Callable[[Tx, str], Any]] = {
     "lose": lambda tx, me: members.lose(
         tx, "orders/1", tx.get(members.Member, "orders/1").incarnation, renewals=0, by=NAME, why="x"
     ),
-    "ask for a reset": lambda tx, me: resets.failed(tx, ResetCause.FAILURE, "x", member=NAME, epoch=tx.region().epoch),
+    "ask for a reset": lambda tx, me: cuts.failed(tx, ResetCause.FAILURE, "x", member=NAME, epoch=tx.region().epoch),
     "give up": lambda tx, me: cuts.give_up(
         tx, tx.region().open_cut, member=NAME, incarnation=me, why="x", cause=ResetCause.FAILURE
     ),
