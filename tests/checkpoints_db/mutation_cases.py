@@ -196,6 +196,11 @@ def _renew_commit(stage: Stage) -> Callable[[Tx], Any]:
     return lambda tx: permits.renew(tx, permit)
 
 
+def _leave_undone(stage: Stage) -> Callable[[Tx], Any]:
+    permit = _permitted(stage)
+    return lambda tx: permits.leave_undone(tx, "t", permit.commit.number)
+
+
 def _fail_commit(stage: Stage) -> Callable[[Tx], Any]:
     permit = _permitted(stage)
     return lambda tx: permits.fail_commit(tx, permit, "disk")
@@ -422,6 +427,7 @@ CASES: dict[str, Case] = {
     "go on writing": (lambda s: s.cut("a"), _renew_commit),
     "count the rows of made files": (lambda s: s.cut("a"), _count_rows),
     "give up a commit": (lambda s: s.cut("a"), _fail_commit),
+    "leave a commit undone": (lambda s: s.cut("a"), _leave_undone),
     "renew the driver's lease": (
         _running,
         lambda s: _driver(s, lambda tx, lease: leases.renew(tx, replace(lease), 90)),
