@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from crkafka_core.control import Reader
 from crkafka_core.dev.kafka import KafkaCluster
 from crkafka_core.kafka.admin import KafkaAdmin
 from crkafka_core.model.phase import Phase
+from crkafka_core.model.rows import Region
+from crkafka_core.plane import checkpoints
 from crkafka_core.region.cut import CutAborted
 from crkafka_core.testing.pytest_services import unique
 from tests.rigs.pytest_scenarios import Lasting
@@ -62,6 +65,7 @@ def test_26_whole_cluster_down_for_a_while_is_waited_for(scenario: Make, seconds
     """SPEC G4, X6; faults 26 and 57: the region recovers by itself, loses nobody, and is not STOPPED."""
     s = scenario(session=4.0, producer_timeout=180.0)
     s.cut()
+    time.sleep(1.0)  # its commit comes after the merge
     mark = s.mark()
     s.kafka.kill()
     time.sleep(seconds)
@@ -165,11 +169,14 @@ def test_23_questions_find_the_controller_that_took_over(kafka3: KafkaCluster) -
 
 
 def _take(s: Scenario, rows: int) -> None:
-    """Cut until so many rows are merged."""
-    head = s.head
-    while rows > 0:
-        cut = s.cut_soon()
-        rows, head = rows - (cut.rows if cut.id > head else 0), max(head, cut.id)
+    """Cut until so many rows more are merged, by cuts and handovers."""
+    before = s.head
+
+    def merged(reader: Reader, region: Region) -> int:
+        return sum(c.rows for c in checkpoints.within(reader, [i for i in reader.line(region.head) if i > before]))
+
+    while s.region.plane.read(merged) < rows:
+        s.cut_soon()
 
 
 def _coordinator(s: Scenario) -> int | None:
