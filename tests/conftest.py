@@ -11,6 +11,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
+from hypothesis import HealthCheck, settings
 from sqlalchemy import Engine
 
 from checkpoints_db import schema
@@ -20,6 +21,10 @@ from crkafka_core.kafka.native import library
 for _options in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
     os.environ.setdefault(_options, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 """A Spark that lives for a minute takes a third of the work if its Java neither compiles for years nor collects in parallel."""
+
+settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("suite")
+"""How quick an example is says what the machine does meanwhile."""
 
 pytest_plugins = ["crkafka_core.testing.pytest_services", "tests.rigs.pytest_scenarios"]
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH"))))

@@ -319,11 +319,8 @@ class EventLoop:
                 self._submitter.clear(stamp, drop=False)
                 self.ends = {}  # what was met may not be submitted yet: it is met again (SPEC V3)
                 return self._sought(stamp, self._submitter.nexts(), self._submitter.leader_epochs())
-            case sg.Seek(stamp, offsets, leader_epochs, landed):
-                self._landed = None if landed is None else dict(landed)
-                self._submitter.place(stamp, offsets, leader_epochs)
-                self.ends = {}
-                return self._sought(stamp, offsets, leader_epochs)
+            case sg.Seek():
+                return self._place(effect)
             case sg.Resolve():
                 self._resolver.ask(effect)
             case sg.Save(cut, number):
@@ -346,6 +343,12 @@ class EventLoop:
             case _:
                 self._reporter.do(effect)
         return None
+
+    def _place(self, to: sg.Seek) -> sg.Event | None:
+        self._landed = None if to.landed is None else dict(to.landed)
+        self._submitter.place(to.stamp, to.offsets, to.leader_epochs)
+        self.ends = {}
+        return self._sought(to.stamp, to.offsets, to.leader_epochs)
 
     def _save(self, cut: int, number: int) -> None:
         landed = self.state.cut.landed if self.state.cut is not None else None

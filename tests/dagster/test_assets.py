@@ -16,6 +16,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from crkafka_core.control import Tx
+from crkafka_core.lake import audit
 from crkafka_core.model.errors import Refused
 from crkafka_core.model.rows import Checkpoint, Segment
 from crkafka_core.plane import reading
@@ -192,23 +193,20 @@ def test_a_check_reads_no_more_rows_than_fit(landed: LandedSeat, monkeypatch: py
 def test_what_others_wrote_into_a_table_is_told_with_the_remedy(
     landed: LandedSeat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SPEC K6: what a table holds is compared by crkafka_core.spark; here, that it is asked and told."""
-    from crkafka_core.spark import tables
-
-    monkeypatch.setattr(resources.SparkSessionResource, "session", lambda _: None)
+    """SPEC K6: what a table holds is compared by `lake.audit`; here, that the check asks it, and what the check says."""
     for found, said in (
-        (tables.TableAudit(), None),
+        (audit.TableAudit(), None),
         (
-            tables.TableAudit((7,), (1, 2), 3),
+            audit.TableAudit((7,), (1, 2), 3),
             "rows of checkpoints that it should not hold (7); other rows than were merged of checkpoints 1, 2; "
             "3 commits of somebody else. The job mend_tables undoes them.",
         ),
         (
-            tables.TableAudit(unknown=4),
+            audit.TableAudit(unknown=4),
             "4 rows of no checkpoint that belongs there. The job mend_tables undoes them.",
         ),
     ):
-        monkeypatch.setattr(tables, "look", lambda *_, found=found, **__: found)
+        monkeypatch.setattr(audit, "look", lambda *_, found=found, **__: found)
         result = landed.defs.resolve_job_def("orders_check_data").execute_in_process(instance=landed.instance)
         outcome = {e.check_name: e for e in result.get_asset_check_evaluations()}
         assert set(outcome) == {"contiguous", "rows_equal_segments", "no_duplicates", "nothing_foreign"}

@@ -214,7 +214,7 @@ def starts_from_a_stale_head(stack: ExitStack) -> None:
     "M3",
     "machine",
     faults=BACK_WHILE_STARTING,
-    since=125,
+    since=23,
     sluggish="resolver",
     members=4,
     period=0.3,

@@ -21,7 +21,6 @@ from crkafka_core.plane.member_plane import MemberPlane
 from crkafka_core.protocol import machine
 from crkafka_core.protocol import signals as sg
 from crkafka_core.region.host import LEASE as HOST
-from crkafka_core.region.lease import DriverLease
 from tests.simulation import promises
 from tests.simulation.breakage import Breakage, put
 from tests.simulation.promises import Promise
@@ -259,10 +258,6 @@ def a_member_does_not_renew_its_lease(stack: ExitStack) -> None:
 # Rights of drivers, hosts, feeders and writers
 
 
-def _waits(self: Any) -> bool:
-    return not self._runtime.wait(self._over, self._length / 3)
-
-
 @silence(promises.without_faults_nothing_is_reset_and_cuts_come_in_time)
 def a_driver_does_not_renew_its_lease(stack: ExitStack) -> None:
     _of_kind(stack, leases.DRIVER)
@@ -279,8 +274,12 @@ def a_host_does_not_renew_its_lease(stack: ExitStack) -> None:
 
 
 def _of_kind(stack: ExitStack, kind: str) -> None:
-    real = DriverLease._renew
-    put(stack, DriverLease, "_renew", lambda self: _waits(self) if self._kind == kind else real(self))
+    real = leases.renew
+
+    def renew(tx: Any, lease: Any, length: float) -> Any:
+        return lease if lease.kind == kind else real(tx, lease, length)
+
+    put(stack, leases, "renew", renew)
 
 
 def a_writer_does_not_renew_its_hold(stack: ExitStack) -> None:
@@ -295,9 +294,4 @@ for _promise in promises.SLOW_WRITES:
 
 @silence(promises.what_is_read_for_a_write_is_there_for_as_long_as_that_takes)
 def a_reader_does_not_renew_its_hold(stack: ExitStack) -> None:
-    real = leases.renew
-
-    def renew(tx: Any, lease: Any, length: float) -> Any:
-        return lease if lease.kind == reading.KIND else real(tx, lease, length)
-
-    put(stack, leases, "renew", renew)
+    _of_kind(stack, reading.KIND)
