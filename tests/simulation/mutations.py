@@ -398,7 +398,7 @@ def initial_offsets_follow_the_head(stack: ExitStack) -> None:
     put(stack, starts, "resolve", resolve)
 
 
-@mutation("G8", "I8", "G9", since=20)
+@mutation("G8", "I8", "G9", faults=SCALES)
 def a_cut_opens_whenever_somebody_asks(stack: ExitStack) -> None:
     put(stack, cuts, "settling", SimpleNamespace(unready=lambda reader, region: ""))
 

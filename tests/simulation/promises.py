@@ -287,7 +287,7 @@ def _without_a_leader(begins: float, arrives: Callable[[World], None]) -> Promis
             arrives(world)
             world.broker.leaderless[TP("t0", world.broker.partitions["t0"] - 1)] = world.now + away
 
-        seen = watch(seed, (begins, strike), period=1.0)
+        seen = watch(seed, (begins, strike), period=1.0, chaos=begins + away + 2 * LOOK + SOON)
         during = [at for at in seen.history.merges if begins + SOON < at < begins + away]
         seen.expect(len(during) >= 2, "cuts while it has no leader")
         led = [at for at, r in seen.resets() if r.cause is ResetCause.REBALANCE and at >= begins + away]
