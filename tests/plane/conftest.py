@@ -17,7 +17,7 @@ from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Checkpoint, Event, Filler, Member, MemberStatus, Region, Reset, ResetCause, Table
 from crkafka_core.model.segment import ClosedSegment, Span
 from crkafka_core.model.segment_name import segment_path
-from crkafka_core.plane import advance, cuts, events, life, limits, members, resets, starts, tables
+from crkafka_core.plane import advance, cuts, events, handover, life, limits, members, resets, starts, tables
 from crkafka_core.plane.transact import ControlPlane
 from tests.rigs.landing import Landing
 from tests.rigs.memory import MemoryStore
@@ -143,12 +143,14 @@ class Kit:
             self.register(number)
 
     def hand_over(self, rows: int = 0) -> None:
-        """Each live member contributes so much to the open cut; it merges, and the handover behind it; the region is reset."""
+        """Each live member that has not failed contributes so much to the open cut; it merges, and the handover behind it."""
         ids = self.plane.read(lambda reader, _: {i.topic: i.topic_id for i in starts.known(reader).values()})
         while number := self.row.open_cut:
             for filler in self._fillers(number):
                 self.at |= filler.offsets
-                live = self.live.get(filler.member) == filler.incarnation
+                why = handover.current(self.row)
+                failed = why is not None and filler.member in why.failed
+                live = self.live.get(filler.member) == filler.incarnation and not failed
                 if live and self.member(_index(filler.member)).status is MemberStatus.LIVE:
                     held = set(filler.offsets)
                     topics = {tp.topic: ids[tp.topic] for tp in held}
