@@ -181,3 +181,17 @@ def split_endpoint(options: Mapping[str, str]) -> tuple[str, str]:
     """The scheme and `HOST:PORT` of an object store's endpoint; missing parts are empty."""
     prefix, _, place = options.get("endpoint", "").rpartition("://")
     return (options.get("scheme") or prefix).lower(), place
+
+
+def deltalake_options(options: Mapping[str, str]) -> dict[str, str]:
+    """A region's `storage_options` in deltalake's words; the environment has what is not given."""
+    scheme, place = split_endpoint(options)
+    words = {
+        "AWS_ENDPOINT_URL": f"{scheme or 'https'}://{place}" if place else "",
+        "AWS_ALLOW_HTTP": "true" if scheme == "http" else "",
+        "AWS_REGION": options.get("region", ""),
+        "AWS_ACCESS_KEY_ID": options.get("access_key", ""),
+        "AWS_SECRET_ACCESS_KEY": options.get("secret_key", ""),
+        "AWS_SESSION_TOKEN": options.get("session_token", ""),
+    }
+    return {key: value for key, value in words.items() if value}

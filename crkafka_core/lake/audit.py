@@ -129,7 +129,7 @@ def _compared(region: Handle, storage: Storage, snapshot: Snapshot, expected: _E
     there = list(snapshot.files())
     gone = files.missing(storage, there)
     if keys_of(region.config, table):
-        # No count tells whether each row is its key's last one: what is not known may have changed.
+        # A count does not show whether each row is its key's last one: where the log is incomplete, rows may have changed.
         foreign = [entry for entry in entries or () if entry.stamp is None and entry.changes_rows]
         return TableAudit(
             foreign=len(foreign) if entries is not None else 1, lost=tuple(sorted(gone)), version=str(snapshot.version)

@@ -49,29 +49,29 @@ class KeyedWrite(Write):
         self._state, self._keys = state, keys_of(region.config, permit.table)
 
     def _change(self, snapshot: Snapshot, staying: Staying | None) -> Change:
-        there = {file.path: file for file in snapshot.files()}
-        wanted = {file.path: file for file in self._base(snapshot, there)}
+        present = {file.path: file for file in snapshot.files()}
+        wanted = {file.path: file for file in self._base(snapshot, present)}
         if self._made.new:
             wanted = {file.path: file for file in self._merged(wanted.values())}
         marks = {
-            there[path]: file.marks or Marks(())
+            present[path]: file.marks or Marks(())
             for path, file in wanted.items()
-            if path in there and file.marks != there[path].marks
+            if path in present and file.marks != present[path].marks
         }
-        add = [file for path, file in wanted.items() if path not in there]
-        return Change(add, [file for path, file in there.items() if path not in wanted], marks)
+        add = [file for path, file in wanted.items() if path not in present]
+        return Change(add, [file for path, file in present.items() if path not in wanted], marks)
 
     def _settled(self, snapshot: Snapshot, shown: Stamp | None) -> int:
         """What others have done is undone by each commit."""
         return snapshot.version + 1
 
-    def _base(self, snapshot: Snapshot, there: dict[str, DataFile]) -> Iterable[DataFile]:
-        """The files of the acknowledged version; those that are there now, if nothing has changed rows since."""
+    def _base(self, snapshot: Snapshot, present: dict[str, DataFile]) -> Iterable[DataFile]:
+        """The files of the acknowledged version; the current ones, if nothing has changed rows since."""
         state, table = self._state, self._permit.table
         if not state.version:
             return ()
         if untouched_since(snapshot, int(state.version)):
-            return there.values()
+            return present.values()
         try:
             older = self.log.look(state.version)
             wanted = None if older is None else list(older.files())
@@ -79,7 +79,7 @@ class KeyedWrite(Write):
             raise gone_for_good(table, state, f"its files were deleted ({error.message})") from error
         if wanted is None:
             raise gone_for_good(table, state, "the table's log does not have it any more")
-        others = [each for each in wanted if each.path not in there or each.marks != there[each.path].marks]
+        others = [each for each in wanted if each.path not in present or each.marks != present[each.path].marks]
         if files.missing(self.log.storage, others):
             raise gone_for_good(table, state, "its files were deleted")
         return wanted
@@ -198,7 +198,7 @@ def refuse_rewrite(region: Handle, table: Table, *, joined: str = "") -> None:
 
 
 class Gone(Refused):
-    """A version to go back to is not kept any more. Reaction: the table is made anew."""
+    """The version to go back to is no longer kept. Reaction: declare the table at another path."""
 
 
 def gone_for_good(table: Table, state: State, why: str) -> Gone:

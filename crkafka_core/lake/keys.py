@@ -34,6 +34,7 @@ class Keys:
                 continue
             pairs, self.ids = np.unique(self.ids * len(encoded.dictionary) + own, return_inverse=True)
             self._pairs.append(pairs)
+        self._bounds = [_bounds(values) for values in self._values]
 
     def find(self, columns: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:
         """Which rows have one of the keys."""
@@ -52,7 +53,10 @@ class Keys:
 
     def may_be_in(self, file: DataFile, names: Sequence[str]) -> bool:
         """Whether the bounds that a table's log has of a file leave room for one of the keys."""
-        return all(_overlap(values, file, name) for values, name in zip(self._values, names, strict=True))
+        return all(
+            bounds is None or _overlap(bounds, file.lowest.get(name), file.highest.get(name))
+            for bounds, name in zip(self._bounds, names, strict=True)
+        )
 
 
 def _equal(column: pa.Array) -> pa.Array:
@@ -60,16 +64,16 @@ def _equal(column: pa.Array) -> pa.Array:
     return pc.add(column, pa.scalar(0.0, column.type)) if pa.types.is_floating(column.type) else column
 
 
-def _overlap(values: pa.Array, file: DataFile, name: str) -> bool:
-    """Only of texts and whole numbers: of other types a log may have bounds in other words."""
-    low, high = file.lowest.get(name), file.highest.get(name)
-    if values.null_count or not len(values) or not (_comparable(values.type, low) and _comparable(values.type, high)):
-        return True
+def _bounds(values: pa.Array) -> tuple[Any, Any] | None:
+    """The least and greatest of texts and whole numbers; None where a log may have bounds in other words."""
+    comparable = pa.types.is_integer(values.type) or pa.types.is_string(values.type)
+    if values.null_count or not len(values) or not comparable:
+        return None
     bounds = pc.min_max(values).as_py()
-    return bool(low <= bounds["max"] and high >= bounds["min"])
+    return bounds["min"], bounds["max"]
 
 
-def _comparable(kind: pa.DataType, bound: Any) -> bool:
-    if pa.types.is_integer(kind):
-        return type(bound) is int
-    return pa.types.is_string(kind) and isinstance(bound, str)
+def _overlap(bounds: tuple[Any, Any], low: Any, high: Any) -> bool:
+    """Whether a file's bounds and these overlap; true where the log has none, or some of another kind."""
+    least, greatest = bounds
+    return type(low) is not type(least) or type(high) is not type(least) or bool(low <= greatest and high >= least)

@@ -9,7 +9,7 @@ _UNSIGNED = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.in
 
 
 class NoPlace(Exception):
-    """A type whose values a table would not hold whole; the text says why."""
+    """A type whose values no table holds without loss. The text gives the reason."""
 
 
 def stored(kind: pa.DataType) -> pa.DataType:

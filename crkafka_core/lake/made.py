@@ -144,23 +144,23 @@ def by_shape(
     declared = configured(region, family[0])
     records = plan.selecting(Selection.of(topics=declared.topics))
     with _named(declared.name):
-        there = {name: log.look() for name, log in logs.items()}
+        snapshots = {name: log.look() for name, log in logs.items()}
         for permit in permits:  # before files are made, which each try of a table that is refused would leave behind
-            standing.check(region, permit, there[permit.table.name])
+            standing.check(region, permit, snapshots[permit.table.name])
         related = region.plane.read(lambda reader, _: tables.siblings(reader, family[0]))
         if on_frames(declared.shape or ""):
             maker: Maker = _frames(frames, declared)(
                 region.config, declared, records, {t.output or GOOD: t for t in related}
             )
         else:
-            shown = next((there[table.name] for table in related if table.output in ("", GOOD)), None)
+            shown = next((snapshots[table.name] for table in related if table.output in ("", GOOD)), None)
             chosen = _choose(region, declared, None if shown is None else shown.schema)
             sources = pool.shares(region.storage(), records.segments, records.selection) if records.segments else []
             sources += [again.Again(fetch, records)] if records.ranges else []
             maker = _ByPool(chosen, pool, sources)
         schemas = maker.schemas()
         taken = _taken(declared, related) if declared.typed else _taken_by_shape(schemas, related)
-        outputs = _outputs(region, schemas, taken, permits, logs, there)
+        outputs = _outputs(region, schemas, taken, permits, logs, snapshots)
         try:
             made = maker.make(outputs, check) if records.segments or records.ranges else Made()
             _check_whole(region, plan, declared, made)
@@ -211,12 +211,12 @@ def _outputs(
     taken: Collection[str],
     permits: Sequence[Permit],
     logs: Mapping[str, TableLog],
-    there: Mapping[str, Snapshot | None],
+    snapshots: Mapping[str, Snapshot | None],
 ) -> dict[str, Output]:
     """Where the rows of each permitted table's output go. `taken`: outputs that have a table."""
     outputs: dict[str, Output] = {}
     for permit in permits:
-        table, output, snapshot = permit.table, permit.table.output or GOOD, there[permit.table.name]
+        table, output, snapshot = permit.table, permit.table.output or GOOD, snapshots[permit.table.name]
         if output not in taken:
             continue
         keys = keys_of(region.config, table)

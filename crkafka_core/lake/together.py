@@ -99,7 +99,7 @@ def advance(region: Handle, names: Sequence[str], *, means: Means) -> Together:
     together, by_name = Together(), {permit.table.name: permit for permit in given}
     hold = Hold(
         lambda: region.plane.do(lambda tx: [permits.renew(tx, permit) for permit in given]),
-        lambda: None,
+        None,
         given[0].lease.length / 3,
         f"writer of {plural(len(given), 'table')}",
         region.runtime,

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from crkafka_core.config.location import arrow_url, split_endpoint
+from crkafka_core.config.location import arrow_url, deltalake_options
 from crkafka_core.lake.folder import folder_of
 from crkafka_core.lake.port import CHECKPOINT, TableUnavailable
 from crkafka_core.model.errors import ConfigError
@@ -66,7 +66,7 @@ class DeltaFiles:
             ) from error
         uri = arrow_url(path)
         try:
-            in_s3 = _in_deltalakes_words(options) if uri.startswith("s3://") else None
+            in_s3 = deltalake_options(options) if uri.startswith("s3://") else None
             return cls(path, options, DeltaTable(uri, storage_options=in_s3))
         except TableNotFoundError:
             return None
@@ -118,17 +118,3 @@ def _file(row: Mapping[str, Any], marked: Mapping[str, list[bool]]) -> DataFile:
     path, first = unquote(row["path"]), row.get(f"min.{CHECKPOINT}")
     kept = next((flags for uri, flags in marked.items() if uri.endswith("/" + path)), None)
     return DataFile(path, {} if first is None else {CHECKPOINT: first}, kept)
-
-
-def _in_deltalakes_words(storage: Mapping[str, str]) -> dict[str, str]:
-    """The region's `storage_options`; the environment has what is not given."""
-    scheme, place = split_endpoint(storage)
-    words = {
-        "AWS_ENDPOINT_URL": f"{scheme or 'https'}://{place}" if place else "",
-        "AWS_ALLOW_HTTP": "true" if scheme == "http" else "",
-        "AWS_REGION": storage.get("region", ""),
-        "AWS_ACCESS_KEY_ID": storage.get("access_key", ""),
-        "AWS_SECRET_ACCESS_KEY": storage.get("secret_key", ""),
-        "AWS_SESSION_TOKEN": storage.get("session_token", ""),
-    }
-    return {key: value for key, value in words.items() if value}

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable as Reader
 
+from crkafka_core.config.location import deltalake_options
 from crkafka_core.lake import audit, compact, road
 from crkafka_core.lake.columns import RAW
 from crkafka_core.lake.delta import DeltaTable
-from crkafka_core.lake.delta.table import _words
 from crkafka_core.lake.port import Moved, Stamp
 from tests.rigs.landing import Landing
 from tests.rigs.memory import MemoryStore
@@ -46,7 +46,7 @@ def test_advance_fence_look_and_maintain(landing: Landing, bucket: str, s3_optio
     landing.retire(1, history=10)
     done = compact.maintain(landing.region, "bronze")
     assert (done.merged, done.into, audit.look(landing.region, "bronze").clean) == (2, 1, True)
-    options = _words(s3_options)
+    options = deltalake_options(s3_options)
     read = pa.table(
         Reader(f"s3://{bucket}/bronze", storage_options=options).to_pyarrow_table(columns=["partition", "offset"])
     )

@@ -17,7 +17,7 @@ from crkafka_core.model.rows import Checkpoint
 from crkafka_core.plane import tables as plane
 from crkafka_core.verify import in_tables
 from crkafka_core.verify.verdict import Findings
-from tests.lake.test_typed import advance, made, rows_of, schema
+from tests.lake.test_typed import advance, made, of_two_topics, rows_of, schema
 from tests.rigs.landing import Landing
 
 
@@ -89,20 +89,6 @@ def test_K6_fields_may_have_names_that_are_syntax_to_spark(tmp_path: Path, forma
     found = rows_of(landing, "typed")
     assert [[r[n] for n in names] for r in found] == [[o] * len(names) for o in range(4)]
     assert [r["late.too"] for r in found] == [None, None, 2, 3]
-
-
-def of_two_topics(folder: Path, *tables: dict[str, str]) -> Landing:
-    """Tables of the orders alone, one of two of which is bad."""
-    file = folder / "order.json"
-    file.write_text(json.dumps(schema(id="integer")))
-    values = {
-        ("orders", 0): b'{"id": 1}',
-        ("orders", 1): b"bad",
-        ("refunds", 0): b"of",
-        ("refunds", 1): b"another kind",
-    }
-    typed = {"format": "delta", "typed": {"json": str(file)}, "topics": ["orders"]}
-    return made(folder, values, *({**typed, **each} for each in tables), topics=["orders", "refunds"])
 
 
 def test_K6_what_was_written_of_other_topics_than_are_named_today_stays_and_is_no_damage(

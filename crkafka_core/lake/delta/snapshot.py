@@ -359,7 +359,7 @@ def commit_info(now: int, operation: str, stamp: Stamp, info: Mapping[str, Any])
         "operationParameters": {"mode": "Append", "partitionBy": "[]"} if operation == "WRITE" else {},
         "engineInfo": "crkafka",
         "userMetadata": json.dumps(told),
-        "txnId": str(uuid.uuid4()),  # by which a commit is told from another writer's (`put_version`)
+        "txnId": str(uuid.uuid4()),  # unique, so that `put_version` recognises its own file
     }
 
 

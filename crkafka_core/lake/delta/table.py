@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from crkafka_core.config.location import arrow_url, split_endpoint
+from crkafka_core.config.location import arrow_url, deltalake_options
 from crkafka_core.lake.delta import state as states
 from crkafka_core.lake.delta.snapshot import (
     VECTORS,
@@ -51,7 +51,7 @@ class DeltaTable(TableLog):
         self.path = path
         self.uri = arrow_url(path)
         self.storage = folder_of(path, options)
-        self._options = _words(options) if self.uri.startswith("s3://") else {}
+        self._options = deltalake_options(options) | {"conditional_put": "etag"} if self.uri.startswith("s3://") else {}
 
     def look(self, version: str = "") -> DeltaSnapshot | None:
         state = states.load(self.storage, int(version)) if version else self._newest()
@@ -160,12 +160,12 @@ class DeltaTable(TableLog):
         hours = _hours(delta.metadata().configuration) if hours is None else hours
         since = (time.time() - hours * 3600) * 1000
         for stored in self.storage.list("_delta_log"):
-            found = _IN_LOG.match(stored.path)
-            if found is None or found[2] != "json":
+            matched = _IN_LOG.match(stored.path)
+            if matched is None or matched[2] != "json":
                 continue
-            if stored.modified * 1000 < since and (first is None or int(found[1]) <= first):
+            if stored.modified * 1000 < since and (first is None or int(matched[1]) <= first):
                 continue
-            for action in states.actions_of(states.read_commit(self.storage, int(found[1])) or b""):
+            for action in states.actions_of(states.read_commit(self.storage, int(matched[1])) or b""):
                 used |= {vector_file((action.get("remove") or {}).get("deletionVector"))}
         return used
 
@@ -195,8 +195,8 @@ _RETENTION = re.compile(r"(?:interval\s+)?(\d+)\s+(hour|day|week)s?", re.IGNOREC
 def _hours(properties: Mapping[str, str]) -> int:
     """For how long files stay that have left a table; for ever where its own words for that are not known here."""
     text = properties.get("delta.deletedFileRetentionDuration")
-    found = _RETENTION.fullmatch((text or "interval 7 days").strip())
-    return int(found[1]) * _UNITS[found[2].lower()] if found else 10**6
+    matched = _RETENTION.fullmatch((text or "interval 7 days").strip())
+    return int(matched[1]) * _UNITS[matched[2].lower()] if matched else 10**6
 
 
 def _now() -> int:
@@ -205,18 +205,3 @@ def _now() -> int:
 
 def _said(error: Exception) -> str:
     return without_secrets((str(error).splitlines() or [type(error).__name__])[0][:400])
-
-
-def _words(storage: Mapping[str, str]) -> dict[str, str]:
-    """The region's `storage_options` in deltalake's words; what is not given the environment says."""
-    scheme, place = split_endpoint(storage)
-    words = {
-        "AWS_ENDPOINT_URL": f"{scheme or 'https'}://{place}" if place else "",
-        "AWS_ALLOW_HTTP": "true" if scheme == "http" else "",
-        "AWS_REGION": storage.get("region", ""),
-        "AWS_ACCESS_KEY_ID": storage.get("access_key", ""),
-        "AWS_SECRET_ACCESS_KEY": storage.get("secret_key", ""),
-        "AWS_SESSION_TOKEN": storage.get("session_token", ""),
-        "conditional_put": "etag",
-    }
-    return {key: value for key, value in words.items() if value}
