@@ -15,6 +15,9 @@ Scalar = str | int | float
 
 ASSIGNORS = ("range", "roundrobin")
 """The eager assignors; each member lists both, so that a subscription may grow (SPEC R1)."""
+COOPERATIVE = "cooperative-sticky"
+BROKERS_OWN = ("session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy")
+"""Properties of a member that are the broker's with KIP-848; the client refuses them there."""
 MAX_METADATA_REFRESH_MS = 2_000
 """Longest refresh, so that new partitions are seen within seconds (SPEC M7)."""
 FALLBACKS = {
@@ -86,6 +89,7 @@ def normal(properties: Mapping[str, Any]) -> dict[str, Scalar]:
         _check(name, value)
     _check_required(out)
     _check_timeouts(out)
+    _check_protocol(out)
     _check_tokens(out)
     return out
 
@@ -98,6 +102,7 @@ def check_resolved(properties: Mapping[str, str]) -> None:
             _check_number(name, value)
             _check_pattern(name, value)
         assignors(properties.get("partition.assignment.strategy", ""))
+        _check_protocol(properties)
     except KeyedError as error:
         raise ConfigError(f"kafka: `{error.key}` {error}", hint="Look at what its reference resolves to.") from None
 
@@ -110,14 +115,6 @@ def is_path(name: str, value: str) -> bool:
 def warnings(properties: Mapping[str, Scalar], needed_poll_ms: int) -> list[str]:
     """Properties that work, but not as written or not safely."""
     warned = []
-    strategy = str(properties.get("partition.assignment.strategy", ""))
-    if "cooperative" in strategy:
-        warned.append(
-            "kafka: cooperative-sticky is replaced by the eager range and roundrobin: a region resets as a whole, so "
-            "keeping partitions across a rebalance gains nothing yet."
-        )
-    if str(properties.get("group.protocol", "classic")).lower() == "consumer":
-        warned.append("kafka: group.protocol=consumer (KIP-848) is replaced by classic; it is not supported yet.")
     refresh = properties.get("topic.metadata.refresh.interval.ms")
     if refresh is not None and not 0 < int(refresh) <= MAX_METADATA_REFRESH_MS:
         warned.append(
@@ -150,18 +147,14 @@ def _unprotected(properties: Mapping[str, str]) -> list[str]:
 
 
 def effective(properties: Mapping[str, Scalar]) -> dict[str, Scalar]:
-    """Properties without those that are replaced (SPEC R1) or forced (SPEC S2: librdkafka's reset is always `error`)."""
-    drop = {
-        "group.protocol",
-        "group.remote.assignor",
-        "auto.offset.reset",
-        "enable.auto.commit",
-        "enable.auto.offset.store",
-    }
-    out = {k: v for k, v in properties.items() if k not in drop}
-    if "cooperative" in str(out.get("partition.assignment.strategy", "")):
-        del out["partition.assignment.strategy"]
-    return out
+    """Properties without those that are forced (SPEC S2: librdkafka's reset is always `error`)."""
+    forced = {"auto.offset.reset", "enable.auto.commit", "enable.auto.offset.store"}
+    return {k: v for k, v in properties.items() if k not in forced}
+
+
+def has_member_epochs(properties: Mapping[str, Scalar]) -> bool:
+    """Whether the group is KIP-848's: the broker assigns, and each member has an epoch of its own instead of the group's generation."""
+    return str(properties.get("group.protocol", "")).lower() == "consumer"
 
 
 def _check_required(properties: Mapping[str, Scalar]) -> None:
@@ -241,14 +234,31 @@ def _check_address(name: str, address: str) -> None:
 
 
 def assignors(strategy: str) -> list[str]:
-    """The eager assignors in a strategy; KeyedError for an unknown one."""
-    words = [word.strip() for word in strategy.lower().split(",") if word.strip()]
+    """The assignors in a strategy; KeyedError for an unknown one, and for a cooperative one beside others."""
+    words, known = [word.strip() for word in strategy.lower().split(",") if word.strip()], (*ASSIGNORS, COOPERATIVE)
     for word in words:
-        if word not in (*ASSIGNORS, "cooperative-sticky"):
-            raise KeyedError(
-                "partition.assignment.strategy", f"knows range and roundrobin, not {word!r}.{nearest(word, ASSIGNORS)}"
-            )
-    return [word for word in words if word in ASSIGNORS]
+        if word not in known:
+            why = f"knows {', '.join(known)}, not {word!r}.{nearest(word, known)}"
+            raise KeyedError("partition.assignment.strategy", why)
+    if COOPERATIVE in words and len(set(words)) > 1:
+        raise KeyedError(
+            "partition.assignment.strategy", f"takes {COOPERATIVE} alone: the client mixes it with no other"
+        )
+    return words
+
+
+def _check_protocol(properties: Mapping[str, Scalar]) -> None:
+    protocol = str(properties.get("group.protocol", "classic")).lower()
+    if protocol not in ("classic", "consumer") and not reference.has_reference(protocol):
+        raise KeyedError("group.protocol", f"must be classic or consumer, not {protocol!r}")
+    if protocol != "consumer":
+        return
+    for name, write in {
+        "partition.assignment.strategy": "write group.remote.assignor, uniform or range",
+        "heartbeat.interval.ms": "it is group.consumer.heartbeat.interval.ms there",
+    }.items():
+        if name in properties:
+            raise KeyedError(name, f"is the broker's with group.protocol: consumer; leave it out, {write}")
 
 
 def _check_tokens(properties: Mapping[str, Scalar]) -> None:

@@ -2,6 +2,9 @@
 
 Life of a partition here: `on_assign` assigns it *paused* → `seek` to its start → `flow` lets it run → `poll` hands out
 its records. Callbacks run on the owner's thread, inside `poll`; they assign or unassign, note it, and return.
+
+Whatever the protocol of the group, a rebalance looks the same from outside: a revocation, after which nothing flows, and an assignment
+of all that is held. A cooperative assignor and KIP-848 bring only what is added or taken; what is kept stays assigned, paused.
 """
 
 from __future__ import annotations
@@ -10,10 +13,12 @@ import ctypes
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from crkafka_core.config.kafka_section import COOPERATIVE, has_member_epochs
 from crkafka_core.kafka import clients
 from crkafka_core.kafka.commits import CommitDeadline, CommitPending, chunks, commit_error
 from crkafka_core.kafka.errors import (
@@ -82,6 +87,10 @@ class GroupConsumer:
         self._reported: dict[int, float] = {}
         self._closing = False
         self._fenced = False
+        self._member_epochs = has_member_epochs(properties)
+        self._incremental = self._member_epochs or COOPERATIVE in properties.get("partition.assignment.strategy", "")
+        self._joins = self._member_epochs
+        """Not yet seen to be in the group: with KIP-848 no callback runs for a member that is given nothing (docs/clients.md C-R14)."""
         self._consumer = clients.consumer(properties, self._on_error)
         self._records = records_of(self._consumer)
         self._waker = Waker(self._consumer)
@@ -94,9 +103,15 @@ class GroupConsumer:
 
     def subscribe(self, topics: Sequence[str] = (), *, pattern: str | None = None) -> None:
         """Join the group for these topics, or for all that match the pattern (a regular expression; SPEC M7)."""
-        names = list(topics) if pattern is None else [pattern if pattern.startswith("^") else f"^.*({pattern})"]
+        names = list(topics) if pattern is None else [self._expression(pattern)]
         callbacks = {"on_assign": self._on_assign, "on_revoke": self._on_revoke, "on_lost": self._on_lost}
         self._now_or_later(lambda: self._consumer.subscribe(names, **callbacks))
+
+    def _expression(self, pattern: str) -> str:
+        """The client searches for a pattern that begins with ^; the broker, with KIP-848, matches whole names (docs/clients.md C-K30)."""
+        if self._member_epochs:
+            return f"^.*({pattern}).*"
+        return pattern if pattern.startswith("^") else f"^.*({pattern})"
 
     def close(self) -> None:
         """Leave the group and end the client; may be called twice. Its own callback is not reported (SPEC R5)."""
@@ -146,6 +161,8 @@ class GroupConsumer:
         except (KafkaException, RuntimeError, ValueError) as error:
             failed = True
             self._errors.append(client_error(error, f"polling for group {self.group_id}"))
+        if self._joins and (epoch := self.generation()) > 0:
+            self._note(Rebalance(Kind.ASSIGNED, frozenset(), epoch), held=frozenset())
         rebalances, self._rebalances = tuple(self._rebalances), []
         heard = served.failures if taken is served else (*served.failures, *taken.failures)
         unknown = self._epochs_unknown(heard)
@@ -333,19 +350,24 @@ class GroupConsumer:
         return TopicPartition(tp.topic, tp.partition, offset, leader_epoch=epoch)
 
     def _assign_again(self, sought: Mapping[TP, int]) -> None:
-        """Drop the assignment and take it again, each partition at its next offset, and restore what flows."""
+        """Drop the assignment, or of an incremental one these partitions, take it again at the next offsets, and restore what flows."""
         flowing, nexts = set(self._flowing), {**self._next, **sought}
         self._next = {}
-        placed = [self._at(tp, nexts.get(tp, _PLACEHOLDER)) for tp in sorted(self._held)]
+        again = sought.keys() if self._incremental else self._held
+        placed = [self._at(tp, nexts.get(tp, _PLACEHOLDER)) for tp in sorted(again)]
         try:
-            self._consumer.unassign()
-            self._consumer.assign(placed)
-            self._consumer.pause(_bare(self._held))
+            if self._incremental:
+                self._consumer.incremental_unassign(_bare(again))
+                self._consumer.incremental_assign(placed)
+            else:
+                self._consumer.unassign()
+                self._consumer.assign(placed)
+            self._consumer.pause(_bare(again))
             self._records.hold(self._held)
         except KafkaException as error:
             raise client_error(error, f"assigning {plural(len(placed), 'partition')} again") from error
         self._next = nexts
-        self._flowing = set()
+        self._flowing -= again
         self.flow(flowing)
 
     # -- commit
@@ -394,43 +416,57 @@ class GroupConsumer:
     # -- callbacks: catch, note, return (docs/clients.md C-K3)
 
     def _on_assign(self, consumer: Any, partitions: list[TopicPartition]) -> None:
-        tps = _tps(partitions)
+        given = _tps(partitions)
+        held = self._held | given if self._incremental else given
         if self._closing:
             # librdkafka is ending its group: an assignment at this moment may block for ever (docs/clients.md C-K28).
             time.sleep(_GROUP_ENDS)
         try:
             # At a placeholder: nothing is fetched while paused (docs/clients.md C-K5). Not a logical offset: the broker's answer for it
             # can arrive after the seek that follows, and undo it (seen with OFFSET_BEGINNING).
-            consumer.assign([TopicPartition(tp.topic, tp.partition, _PLACEHOLDER) for tp in sorted(tps)])
-            if tps:
-                consumer.pause(_bare(tps))
-                self._records.hold(tps)
+            assign = consumer.incremental_assign if self._incremental else consumer.assign
+            assign([TopicPartition(tp.topic, tp.partition, _PLACEHOLDER) for tp in sorted(given)])
+            self._pause(given | (self._flowing & held))
+            self._records.hold(held)
         except Exception as error:
-            self._errors.append(client_error(error, f"taking {plural(len(tps), 'partition')}"))
-        self._note(self._rebalance(Kind.ASSIGNED, tps), held=tps)
+            self._errors.append(client_error(error, f"taking {plural(len(given), 'partition')}"))
+        if given or not self._member_epochs:  # what a revocation leaves is noted with it
+            self._note(self._rebalance(Kind.ASSIGNED, held), held=held)
 
     def _on_revoke(self, consumer: Any, partitions: list[TopicPartition]) -> None:
-        self._give_up(consumer, Kind.REVOKED, _tps(partitions))
+        self._give_up(consumer, Kind.REVOKED, partitions)
 
     def _on_lost(self, consumer: Any, partitions: list[TopicPartition]) -> None:
-        self._give_up(consumer, Kind.LOST, _tps(partitions))
+        self._give_up(consumer, Kind.LOST, partitions)
 
-    def _give_up(self, consumer: Any, kind: Kind, tps: frozenset[TP]) -> None:
+    def _give_up(self, consumer: Any, kind: Kind, partitions: list[TopicPartition]) -> None:
+        tps = _tps(partitions)
         # Read before `unassign`, after which the client rejoins and may show the next generation.
         rebalance = self._rebalance(kind, tps)
+        kept = self._held - tps if self._incremental else frozenset()
         try:
-            consumer.unassign()
+            if self._incremental:
+                consumer.incremental_unassign(partitions)
+                self._pause(self._flowing & kept)
+            else:
+                consumer.unassign()
         except Exception as error:
             if not self._closing:
                 self._errors.append(client_error(error, f"giving up {plural(len(tps), 'partition')}"))
-        self._note(rebalance, held=frozenset())
+        self._note(rebalance, held=kept)
+        if self._member_epochs and rebalance is not None:  # an assignment follows only where something is added
+            self._note(replace(rebalance, kind=Kind.ASSIGNED, partitions=kept), held=kept)
+
+    def _pause(self, tps: Iterable[TP]) -> None:
+        if bare := _bare(tps):
+            self._consumer.pause(bare)
 
     def _rebalance(self, kind: Kind, tps: frozenset[TP]) -> Rebalance | None:
         """The rebalance to report; None while this client is being closed."""
         return None if self._closing else Rebalance(kind, tps, self.generation())
 
     def _note(self, rebalance: Rebalance | None, *, held: frozenset[TP]) -> None:
-        self._held = held
+        self._held, self._joins = held, False
         self._flowing = set()
         self._unreadable = {}
         self._next = {}

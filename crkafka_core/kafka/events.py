@@ -25,12 +25,12 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rebalance:
-    """One rebalance callback. With an eager assignor `assigned` has all partitions held now, `revoked` all held before."""
+    """One rebalance callback: `assigned` has all partitions held now, `revoked` those that were taken."""
 
     kind: Kind
     partitions: frozenset[TP]
     generation: int
-    """As seen inside the callback; −1 if it is unknown. `revoked` shows the old one (docs/clients.md C-R3)."""
+    """As seen inside the callback, with KIP-848 the member epoch; −1 if it is unknown (docs/clients.md C-R3)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from crkafka_core.config.kafka_section import ASSIGNORS, MAX_METADATA_REFRESH_MS, assignors
+from crkafka_core.config.kafka_section import (
+    ASSIGNORS,
+    BROKERS_OWN,
+    COOPERATIVE,
+    MAX_METADATA_REFRESH_MS,
+    assignors,
+    has_member_epochs,
+)
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.limits import Limits
 
@@ -31,7 +38,6 @@ FORCED: dict[str, str] = {
     "enable.auto.offset.store": "false",  # offsets are kept by the offset manager
     "enable.partition.eof": "true",  # the only sign that nothing but control records is left: SPEC V3
     "auto.offset.reset": "error",  # a vanished offset must be reported, not skipped; `start:` sets where to begin
-    "group.protocol": "classic",  # a consistent region resets as a whole
 }
 
 INTERNAL = "__"
@@ -65,7 +71,10 @@ def client_properties(
     given = {name: _text(value) for name, value in kafka.items()}
     properties = {**DEFAULTS, **_timeouts(given, limits), **given, **FORCED}
     properties["client.id"] = client_id  # docs/clients.md C-K16: equal ones can loop the assignor for ever
-    properties["partition.assignment.strategy"] = _strategy(given, single_topic)
+    if has_member_epochs(given):
+        properties = {name: value for name, value in properties.items() if name not in BROKERS_OWN}
+    else:
+        properties["partition.assignment.strategy"] = _strategy(given, single_topic)
     if not 0 < int(properties[REFRESH]) <= MAX_METADATA_REFRESH_MS:
         properties[REFRESH] = str(MAX_METADATA_REFRESH_MS)
     if pattern:
@@ -109,9 +118,14 @@ def _timeouts(given: Mapping[str, str], limits: Limits) -> dict[str, str]:
 
 
 def _strategy(given: Mapping[str, str], single_topic: bool) -> str:
-    """Range for exactly one topic, else round robin; both are listed, so that a subscription may grow (SPEC R1)."""
+    """Range for exactly one topic, else round robin; both are listed, so that a subscription may grow (SPEC R1).
+
+    A cooperative assignor stands alone: the client takes none beside it.
+    """
     default = ASSIGNORS if single_topic else ASSIGNORS[::-1]
     chosen = assignors(given.get("partition.assignment.strategy", ""))
+    if COOPERATIVE in chosen:
+        return COOPERATIVE
     return ",".join(dict.fromkeys([*(chosen or default), *default]))
 
 

@@ -17,6 +17,7 @@ from typing import Any, NoReturn, TextIO, TypeVar
 
 from crkafka_core import logs
 from crkafka_core.config import RegionConfig
+from crkafka_core.config.kafka_section import has_member_epochs
 from crkafka_core.control import Store
 from crkafka_core.kafka.edge import Admin, Consumer
 from crkafka_core.kafka.errors import NotAllowed
@@ -176,8 +177,22 @@ class MemberProcess:
             self._patiently(lambda: refuse_anothers(admin, self.config, plane.uid), stop)
         limit = limits.of(row)
         index = roster.index(self.name)
-        instance = f"{self.config.region}-{plane.uid[:8]}-{index}" if self.config.static_membership else ""
-        since = self._patiently(lambda: self._register(plane, launch, cluster, instance), stop)
+        # A new static process of KIP-848 is refused until the session of the old one ends (docs/clients.md C-R2).
+        static = self.config.static_membership and not has_member_epochs(kafka)
+        instance = f"{self.config.region}-{plane.uid[:8]}-{index}" if static else ""
+        who = members.Registration(
+            self.name,
+            self.incarnation,
+            launch,
+            self.config.region_index,
+            cluster,
+            self.config.group_id,
+            self.host,
+            instance,
+            subscription.dump(self.config.topics, self.config.pattern),
+            has_member_epochs(kafka),
+        )
+        since = self._patiently(lambda: self._register(plane, who), stop)
         properties = client_properties(
             kafka,
             limit,
@@ -332,20 +347,9 @@ class MemberProcess:
         watchdog.end()
         return code
 
-    def _register(self, plane: MemberPlane, launch: int, cluster: str, instance: str) -> float:
+    def _register(self, plane: MemberPlane, who: members.Registration) -> float:
         """When the lease began: before it was asked for (SPEC G4)."""
-        config, asked = self.config, self.runtime.now()
-        who = members.Registration(
-            self.name,
-            self.incarnation,
-            launch,
-            config.region_index,
-            cluster,
-            config.group_id,
-            self.host,
-            instance,
-            subscription.dump(config.topics, config.pattern),
-        )
+        asked = self.runtime.now()
         plane.register(who)
         return asked
 

@@ -18,7 +18,7 @@ from crkafka_core.plane import advance, members, roster, settling, view
 from crkafka_core.plane import limits as stored
 from crkafka_core.plane.member_plane import MemberPlane
 from crkafka_core.protocol import signals as sg
-from crkafka_core.protocol.settle import live
+from crkafka_core.protocol.settle import live, one_generation
 
 _log = logging.getLogger(__name__)
 RESTLESS = 0.1
@@ -123,7 +123,7 @@ class Observer(Loop):
         if now < self._unheld_look_at:
             return
         self._unheld_look_at = now + self._unheld_timeout / _UNHELD_LOOKS
-        stable = bool(peers) and all(p.assignment_json for p in peers) and len({p.generation for p in peers}) == 1
+        stable = bool(peers) and all(p.assignment_json and not p.member_epochs for p in peers) and one_generation(peers)
         mine = stable and desired.phase in _HOLDING and min(p.name for p in peers) == self._plane.name
         if not mine or not self._plane.read(settling.unheld):
             self._unheld.over()

@@ -142,6 +142,8 @@ class Member(Row):
     """The head from which it resolved its starts."""
     generation: int = -1
     """Kafka's generation; only compared between members (SPEC M4)."""
+    member_epochs: bool = False
+    """Whether `generation` is the member's own epoch: of a group of KIP-848."""
     assignment_json: str = ""
     """Packed partitions; an empty text is no report (withdrawn), `{}` is no partitions."""
     stale_since: float = 0.0

@@ -105,7 +105,7 @@ def open_cut(
 
 
 def _open(tx: Tx, region: Region, *, token: str, cause: str, if_new: bool) -> Checkpoint:
-    now, ordinary = tx.now(), not region.handover_json
+    now, there, ordinary = tx.now(), roster.live(tx), not region.handover_json
     checkpoint = Checkpoint(
         region=region.name,
         id=region.filling,
@@ -114,7 +114,7 @@ def _open(tx: Tx, region: Region, *, token: str, cause: str, if_new: bool) -> Ch
         status=CheckpointStatus.OPEN,
         cause=cause,
         token=token,
-        generation=roster.live(tx)[0].generation if ordinary else rows.ANY_GENERATION,
+        generation=rows.ANY_GENERATION if not ordinary or there[0].member_epochs else there[0].generation,
         opened_at=now,
         deadline=now + limits.of(region).drain_timeout if ordinary else handover.deadline(tx),
         members=tx.count(Filler, ("checkpoint", "=", region.filling)),

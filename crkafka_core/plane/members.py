@@ -41,6 +41,8 @@ class Registration:
     instance_id: str = ""
     subscription: str = subscriptions.UNKNOWN
     """What its configuration reads."""
+    member_epochs: bool = False
+    """The group is KIP-848's."""
 
 
 def register(tx: Tx, who: Registration) -> Member:
@@ -72,6 +74,7 @@ def register(tx: Tx, who: Registration) -> Member:
         first_registered_at=now if row is None or row.status is MemberStatus.LEFT else row.first_registered_at,
         registered_at=now,
         moved_epoch=_moving_in(region),
+        member_epochs=who.member_epochs,
         subscription_json=who.subscription,
     )
     tx.put(member)
@@ -321,12 +324,22 @@ def behind(region: Region, there: Collection[Member]) -> list[Member]:
     """Live members whose last report, withdrawn or not, shows an older generation than another's (SPEC G4).
 
     One that never reported is not among them: it may wait for the others to poll before Kafka lets it in. None are while a cut is open:
-    behind its mark a member polls, and reports a rebalance once the cut is over (SPEC D5).
+    behind its mark a member polls, and reports a rebalance once the cut is over (SPEC D5). Member epochs are compared where two hold one
+    partition: each member has its own. One that has withdrawn its report may hold any.
     """
     if region.phase is Phase.CUTTING:
         return []
-    newest = max((m.generation for m in there if m.assignment_json), default=-1)
-    return [m for m in there if 0 <= m.generation < newest]
+    newest: dict[TP | bool, int] = {}
+    for m in there:
+        if m.assignment_json:
+            for at in {m.member_epochs, *_compared(m)}:
+                newest[at] = max(m.generation, newest.get(at, -1))
+    return [m for m in there if 0 <= m.generation < max((newest.get(at, -1) for at in _compared(m)), default=-1)]
+
+
+def _compared(m: Member) -> Collection[TP | bool]:
+    """Where its generation is compared with others': in the group of its protocol, or at each partition."""
+    return unpack(m.assignment_json) if m.member_epochs and m.assignment_json else {m.member_epochs}
 
 
 def watch_generations(tx: Tx, stale_after: float, silent_after: float) -> None:

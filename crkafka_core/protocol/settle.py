@@ -1,4 +1,4 @@
-"""When a group is settled (SPEC G8): one generation, disjoint assignments, every known partition covered."""
+"""When a group is settled (SPEC G8): one generation (but for KIP-848), disjoint assignments, every known partition covered."""
 
 from __future__ import annotations
 
@@ -13,6 +13,11 @@ from crkafka_core.model.rows import Member, MemberStatus, Region
 def live(members: Iterable[Member]) -> list[Member]:
     """The registered incarnations that are neither lost nor gone."""
     return [m for m in members if m.status is MemberStatus.LIVE]
+
+
+def one_generation(members: Iterable[Member]) -> bool:
+    """Whether all show one; of KIP-848, whose members have epochs of their own, none is asked for."""
+    return len({m.generation for m in members if not m.member_epochs}) <= 1
 
 
 def waits_for_members(region: Region, members: Sequence[Member], limits: Limits, now: float) -> str:
@@ -36,8 +41,7 @@ def missing(
     silent = sorted(m.name for m in there if not m.assignment_json)
     if silent:
         return f"no report of what it holds from {', '.join(silent)}"
-    generations = {m.generation for m in there}
-    if len(generations) > 1:
+    if not one_generation(there):
         return "members report different generations: " + ", ".join(f"{m.name} {m.generation}" for m in there)
     waits = waits_for_members(region, there, limits, now)
     if waits:

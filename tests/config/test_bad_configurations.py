@@ -157,6 +157,12 @@ BAD: list[tuple[str, dict[str, Any], str, str]] = [
         "knows range",
     ),
     (
+        "assignor of KIP-848",
+        kafka(group__protocol="consumer", partition__assignment__strategy="range"),
+        "kafka.partition.assignment.strategy",
+        "group.remote.assignor",
+    ),
+    (
         "timeouts",
         kafka(session__timeout__ms=6000, heartbeat__interval__ms=6000),
         "kafka.heartbeat.interval.ms",
@@ -283,22 +289,14 @@ def test_missing_file(tmp_path: Path) -> None:
         RegionConfig.load(tmp_path / "nowhere.yaml")
 
 
-def test_replaced_protocols_are_warned_of() -> None:
-    config = RegionConfig.parse(
-        {**GOOD, **kafka(partition__assignment__strategy="cooperative-sticky", group__protocol="consumer")}
-    )
-    told = " ".join(config.warnings())
-    assert "cooperative-sticky is replaced" in told
-    assert "KIP-848" in told
-    assert not {"partition.assignment.strategy", "group.protocol"} & set(config.resolved_kafka())
-
-
 @pytest.mark.parametrize(
     ("key", "value", "said"),
     [
         ("bootstrap.servers", "", "`bootstrap.servers` is missing"),
         ("group.id", " ", "`group.id` is missing"),
-        ("partition.assignment.strategy", "sticky", "knows range and roundrobin, not 'sticky'"),
+        ("partition.assignment.strategy", "sticky", "knows range, roundrobin, cooperative-sticky, not 'sticky'"),
+        ("partition.assignment.strategy", "range,cooperative-sticky", "takes cooperative-sticky alone"),
+        ("group.protocol", "kip848", "must be classic or consumer, not 'kip848'"),
         ("fetch.max.bytes", "64MB", "`fetch.max.bytes` must be a whole number, not '64MB'"),
         ("sasl.kerberos.principal", "a`id`", "`sasl.kerberos.principal` reaches a command line"),
         (

@@ -28,10 +28,26 @@ def _flows(s: Scenario) -> None:
     s.until(lambda: s.submitted() > before, "records flow")
 
 
-@pytest.mark.parametrize("static", [True, False], ids=["static", "dynamic"])
-def test_X10_a_planned_change_reads_nothing_again(scenario: Make, static: bool) -> None:
+CLASSIC, KIP_848, COOPERATIVE = (
+    {},
+    {"group.protocol": "consumer"},
+    {"partition.assignment.strategy": "cooperative-sticky"},
+)
+
+
+@pytest.mark.parametrize(
+    ("static", "protocol"),
+    [
+        pytest.param(True, CLASSIC, id="static"),
+        pytest.param(False, CLASSIC, id="dynamic", marks=pytest.mark.soak),
+        pytest.param(True, KIP_848, id="kip848"),
+        pytest.param(True, COOPERATIVE, id="cooperative", marks=pytest.mark.soak),
+        pytest.param(False, COOPERATIVE, id="cooperative-dynamic", marks=pytest.mark.soak),
+    ],
+)
+def test_X10_a_planned_change_reads_nothing_again(scenario: Make, static: bool, protocol: dict[str, str]) -> None:
     """Scale 2 → 4 → 2, a rolling restart, a new partition."""
-    s = scenario(members=2, partitions=6, static_membership=static, retain=1_000)
+    s = scenario(members=2, partitions=6, static_membership=static, retain=1_000, kafka=protocol)
     s.cut()
     for wanted in (4, 2):
         _flows(s)
@@ -55,8 +71,20 @@ def test_X10_a_planned_change_reads_nothing_again(scenario: Make, static: bool) 
     s.finish_and_verify()
 
 
-def test_97_a_kill_of_one_of_four_reads_again_what_that_one_had_submitted(scenario: Make) -> None:
-    s = scenario(members=4, partitions=8, retain=1_000)
+@pytest.mark.parametrize(
+    "protocol",
+    [
+        pytest.param(CLASSIC, id="classic"),
+        *(
+            pytest.param(p, id=n, marks=pytest.mark.soak)
+            for p, n in ((KIP_848, "kip848"), (COOPERATIVE, "cooperative"))
+        ),
+    ],
+)
+def test_97_a_kill_of_one_of_four_reads_again_what_that_one_had_submitted(
+    scenario: Make, protocol: dict[str, str]
+) -> None:
+    s = scenario(members=4, partitions=8, retain=1_000, kafka=protocol)
     s.cut()
     _flows(s)
     dead, mark = s.incarnation(2), s.mark()

@@ -12,16 +12,20 @@ from tests.rigs.scenario import Scenario
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("static", [True, False])
+@pytest.mark.parametrize(
+    ("static", "protocol"),
+    [(True, {}), (False, {}), (False, {"group.protocol": "consumer"})],
+    ids=["static", "dynamic", "kip848"],
+)
 def test_44_member_cut_off_from_kafka_alone_is_lost_and_comes_back(
-    services_folder: Path, tmp_path: Path, lasting: Lasting, static: bool
+    services_folder: Path, tmp_path: Path, lasting: Lasting, static: bool, protocol: dict[str, str]
 ) -> None:
     """SPEC G4: it renews its lease all the while; another one shows a newer generation, so it is lost, and replaced when it can."""
     lasting.drop()
-    folder = services_folder / f"kafka-{'s' if static else 'd'}"
+    folder = services_folder / f"kafka-{'s' if static else 'c' if protocol else 'd'}"
     with (
         kafka_behind_proxy(folder) as (kafka, proxy, address),
-        Scenario(kafka, tmp_path, kafka={"bootstrap.servers": address}, static_membership=static) as s,
+        Scenario(kafka, tmp_path, kafka={"bootstrap.servers": address, **protocol}, static_membership=static) as s,
     ):
         s.cut()
         mark, was = s.mark(), s.incarnation(1)

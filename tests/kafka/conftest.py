@@ -89,6 +89,8 @@ class Probe:
         return sum(polled.batch.rows for polled in self.polled if polled.batch is not None)
 
 
+KIP_848 = {"group.protocol": "consumer"}
+COOPERATIVE = {"partition.assignment.strategy": "cooperative-sticky"}
 MakeProbe = Callable[..., Probe]
 BOTH_WAYS = pytest.mark.parametrize("way", ["native", "objects"], indirect=True)
 """For what differs between them most: how records are read, and what a rebalance leaves of them."""
@@ -119,6 +121,7 @@ def probe(kafka: KafkaCluster, group_id: str, way: str) -> Iterator[MakeProbe]:
         properties: dict[str, str] | None = None,
     ) -> Probe:
         given = {"bootstrap.servers": bootstrap or kafka.bootstrap, "group.id": group_id, **(properties or {})}
+        given["heartbeat.interval.ms"] = "300"
         settings = client_properties(
             given,
             limits,
@@ -127,7 +130,7 @@ def probe(kafka: KafkaCluster, group_id: str, way: str) -> Iterator[MakeProbe]:
             single_topic=len(topics or ()) == 1,
             pattern=pattern is not None,
         )
-        consumer = GroupConsumer(settings | {"heartbeat.interval.ms": "300"})
+        consumer = GroupConsumer(settings)
         made.append(consumer)
         consumer.subscribe(topics or (), pattern=pattern)
         return Probe(consumer)

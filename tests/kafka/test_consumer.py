@@ -17,7 +17,7 @@ from crkafka_core.kafka.errors import KafkaUnavailable, OffsetGone
 from crkafka_core.model.limits import Limits
 from crkafka_core.model.offsets import TP
 from crkafka_core.testing.generator import Generator
-from tests.kafka.conftest import BOTH_WAYS, MakeProbe
+from tests.kafka.conftest import BOTH_WAYS, COOPERATIVE, KIP_848, MakeProbe
 
 pytestmark = pytest.mark.kafka
 NewTopic = Callable[..., str]
@@ -182,15 +182,23 @@ def test_an_open_transaction_holds_the_reader_back(probe: MakeProbe, new_topic: 
 
 
 @BOTH_WAYS
+@pytest.mark.parametrize(
+    "protocol",
+    [
+        pytest.param({}, id="classic"),
+        pytest.param(COOPERATIVE, id="cooperative", marks=pytest.mark.soak),
+        pytest.param(KIP_848, id="kip848", marks=pytest.mark.soak),
+    ],
+)
 def test_a_vanished_offset_is_told_and_the_partition_can_be_sought_again(
-    kafka: KafkaCluster, probe: MakeProbe, new_topic: NewTopic, generator: Generator
+    kafka: KafkaCluster, probe: MakeProbe, new_topic: NewTopic, generator: Generator, protocol: dict[str, str]
 ) -> None:
     """SPEC S4, docs/clients.md C-R10."""
     topic = new_topic(2)
     gone, fine = TP(topic, 0), TP(topic, 1)
     generator.send(topic, 2_000, partitions=2)
     kafka.topics.delete_records({(topic, 0): 400})
-    member = probe([topic])
+    member = probe([topic], properties=protocol)
     held = member.settle()
     member.consumer.seek({gone: 100, fine: 100})
     member.consumer.flow(held)

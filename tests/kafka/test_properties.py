@@ -53,9 +53,9 @@ def test_a_short_poll_interval_is_the_users_choice() -> None:
 
 
 def test_forced_values_win() -> None:
-    given = {"enable_auto_commit": True, "auto_offset_reset": "earliest", "group_protocol": "consumer"}
+    given = {"enable_auto_commit": True, "auto_offset_reset": "earliest"}
     assert {made(**given)[name] for name in ("enable.auto.commit", "enable.auto.offset.store")} == {"false"}
-    assert (made(**given)["auto.offset.reset"], made(**given)["group.protocol"]) == ("error", "classic")
+    assert made(**given)["auto.offset.reset"] == "error"
 
 
 def test_a_partition_tells_its_end_whatever_is_given() -> None:
@@ -77,10 +77,14 @@ def test_range_for_one_topic_else_round_robin_and_both_are_listed() -> None:
     assert made(single_topic=False, partition_assignment_strategy="range")[name] == "range,roundrobin"
 
 
-def test_a_cooperative_assignor_is_replaced() -> None:
-    """SPEC R1; the configuration warns of it."""
-    properties = made(single_topic=True, partition_assignment_strategy="cooperative-sticky")
-    assert properties["partition.assignment.strategy"] == "range,roundrobin"
+def test_a_cooperative_assignor_stands_alone_and_kip848_has_none() -> None:
+    """SPEC R1; librdkafka takes both."""
+    name = "partition.assignment.strategy"
+    cooperative, epochs = made(partition_assignment_strategy="cooperative-sticky"), made(group_protocol="consumer")
+    assert cooperative[name] == "cooperative-sticky"
+    assert not {name, "session.timeout.ms", "heartbeat.interval.ms"} & epochs.keys()
+    for properties in (cooperative, epochs):
+        Consumer(properties).close()
 
 
 def test_a_slow_metadata_refresh_is_replaced() -> None:

@@ -26,7 +26,7 @@ from crkafka_core.model.offsets import TP
 from crkafka_core.testing.generator import Generator
 from crkafka_core.testing.mock_broker import CLIENT_SETTINGS, Api, MockBroker
 from crkafka_core.testing.pytest_services import unique
-from tests.kafka.conftest import BOTH_WAYS, SHORT, MakeProbe
+from tests.kafka.conftest import BOTH_WAYS, COOPERATIVE, KIP_848, SHORT, MakeProbe
 
 pytestmark = pytest.mark.kafka
 NewTopic = Callable[..., str]
@@ -74,6 +74,37 @@ def test_a_second_member_takes_its_share_and_gives_it_back(
     assert b.rebalances[-1][0] == "assigned", "a member's own close is no revocation (SPEC R5)"
 
 
+@pytest.mark.parametrize("protocol", [KIP_848, COOPERATIVE], ids=["kip848", "cooperative"])
+def test_R1_an_incremental_protocol_tells_all_that_is_held_and_keeps_nothing_flowing(
+    probe: MakeProbe, new_topic: NewTopic, generator: Generator, protocol: dict[str, str]
+) -> None:
+    topic = new_topic(4)
+    generator.send(topic, 400, partitions=4)
+    a = probe([topic], properties=protocol)
+    a.poll_until(lambda: a.consumer.held == parts(topic, 4))
+    a.start_at(0)
+    a.poll_until(lambda: a.rows() == 400)
+    b = probe([topic], properties=protocol)
+    a.poll_until(lambda: len(a.consumer.held) == len(b.consumer.held) == 2, others=[b])
+    moved = parts(topic, 4) - a.consumer.held
+    assert ("revoked", moved) in a.rebalances
+    assert a.rebalances[-1] == ("assigned", a.consumer.held) and b.rebalances[-1] == ("assigned", moved)
+    assert b.rebalances[0] == ("assigned", frozenset()), "it has joined, and was given nothing yet"
+    assert b.consumer.generation() > 1
+    assert a.consumer.flowing == frozenset(), "what is kept stands still until it is sought, as after any rebalance"
+    generator.send(topic, 400, partitions=4)
+    for _ in range(20):
+        a.poll()
+        b.poll()
+    assert (a.rows(), b.rows()) == (400, 0)
+    for member in (a, b):
+        member.start_at(100)
+    a.poll_until(lambda: (a.rows(), b.rows()) == (600, 200), others=[b])
+    b.consumer.close()
+    a.poll_until(lambda: a.consumer.held == parts(topic, 4))
+    assert a.rebalances[-1] == ("assigned", parts(topic, 4))
+
+
 @BOTH_WAYS
 def test_records_of_a_poll_that_ran_a_callback_are_dropped_and_it_says_so(
     probe: MakeProbe, new_topic: NewTopic, generator: Generator
@@ -119,19 +150,22 @@ def test_more_members_than_partitions_leave_one_idle_with_an_empty_assignment(
     assert idle.consumer.flowing == frozenset()
 
 
+@pytest.mark.parametrize(
+    ("protocol", "within"), [({}, 8), pytest.param(KIP_848, 20, marks=pytest.mark.soak)], ids=["classic", "kip848"]
+)
 def test_new_partitions_and_new_topics_of_a_pattern_come_within_seconds(
-    kafka: KafkaCluster, probe: MakeProbe, new_topic: NewTopic
+    kafka: KafkaCluster, probe: MakeProbe, new_topic: NewTopic, protocol: dict[str, str], within: float
 ) -> None:
-    """SPEC M7."""
+    """SPEC M7. A broker looks for new topics of a pattern each ten seconds (docs/clients.md C-K30)."""
     topic = new_topic(1, name="shop.a")
     stem = topic.rsplit("-", 1)[1]
-    member = probe(pattern=rf"^shop\.[ab].*{stem}$")
+    member = probe(pattern=rf"^shop\.[ab].*{stem}$", properties=protocol)
     member.settle()
     kafka.topics.add_partitions(topic, 3)
     member.poll_until(lambda: member.consumer.held == parts(topic, 3), within=8)
     other = kafka.topics.create(f"shop.b-{stem}", 1)
     kafka.topics.create(f"shop.c-{stem}", 1)
-    member.poll_until(lambda: member.consumer.held == parts(topic, 3) | parts(other, 1), within=8)
+    member.poll_until(lambda: member.consumer.held == parts(topic, 3) | parts(other, 1), within=within)
 
 
 def test_a_pattern_finds_no_internal_topics(kafka: KafkaCluster, probe: MakeProbe, new_topic: NewTopic) -> None:

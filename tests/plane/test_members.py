@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from crkafka_core.model.errors import NotRunning, Stale, Superseded, WrongRegion
+from crkafka_core.model.offsets import TP, pack
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Launch, Member, MemberStatus, Region
 from crkafka_core.plane import advance, cuts, life, members
@@ -44,6 +47,21 @@ def test_G4_who_is_behind_and_has_withdrawn_its_report_has_a_whole_session(
     assert kit.member(0).status is MemberStatus.LIVE
     kit.advance(0.5)
     assert kit.member(0).status is MemberStatus.LOST
+
+
+@pytest.mark.parametrize(
+    ("held", "other", "behind"),
+    [({P0}, {P1}, False), ({P0, P1}, {P1}, True), (set(), {P0, P1}, False), (None, {P0, P1}, True)],
+    ids=["disjoint", "both hold one", "idle", "withdrawn"],
+)
+def test_G4_member_epochs_are_compared_where_two_hold_one_partition(
+    kit: Kit, held: set[TP] | None, other: set[TP], behind: bool
+) -> None:
+    kit.running()
+    old, new = (replace(kit.member(n), member_epochs=True) for n in (0, 1))
+    old = replace(old, generation=4, assignment_json="" if held is None else pack(held))
+    new = replace(new, generation=7, assignment_json=pack(other))
+    assert members.behind(kit.row, [old, new]) == ([old] if behind else [])
 
 
 def test_G4_nobody_is_lost_while_no_generation_advances(kit: Kit) -> None:

@@ -32,6 +32,12 @@ def test_G8_one_generation_disjoint_and_covering_is_settled() -> None:
     assert asked(member("r/0", A), member("r/1", B)) == ""
 
 
+def test_G8_members_with_epochs_of_their_own_need_no_common_one() -> None:
+    own = {"member_epochs": True}
+    assert asked(member("r/0", A, **own), member("r/1", B, generation=9, **own)) == ""
+    assert "is held by r/0 and by r/1" in asked(member("r/0", A, B, **own), member("r/1", B, generation=9, **own))
+
+
 @pytest.mark.parametrize(
     ("there", "words"),
     [

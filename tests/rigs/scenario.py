@@ -19,6 +19,7 @@ from typing import Any, Self
 from confluent_kafka import Consumer
 
 from crkafka_core.config import RegionConfig
+from crkafka_core.config.kafka_section import has_member_epochs
 from crkafka_core.dev.kafka import KafkaCluster
 from crkafka_core.hosts.processes import ProcessHost
 from crkafka_core.model.errors import CrkafkaError, Refused
@@ -116,6 +117,8 @@ class Scenario:
             kafka.topics.create(topic, partitions, replication=replication)
         self.url = url or f"sqlite:///{folder}/{name}.db"
         client = _client(kafka, name, session) | config.pop("kafka", {})
+        if has_member_epochs(client):  # the broker's own there
+            del client["heartbeat.interval.ms"]
         read: dict[str, Any] = {"pattern": pattern} if pattern else {"topics": self.topics}
         keys = {"region": name, "control_plane": self.url, "storage": str(folder / "segments"), "members": members}
         self.config = RegionConfig.of(base=folder, **SHORT | keys | read | {"kafka": client} | config)

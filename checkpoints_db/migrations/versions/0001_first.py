@@ -101,8 +101,8 @@ def upgrade() -> None:
         "member",
         "region text, name text, incarnation text, launch int, status text, host text, instance_id text, "
         "first_registered_at float, registered_at float, renewals int, epoch int, base int, generation int, "
-        "assignment_json text, stale_since float, rebalances int, moved_epoch int, subscription_json text, "
-        "metrics_json text",
+        "member_epochs bool, assignment_json text, stale_since float, rebalances int, moved_epoch int, "
+        "subscription_json text, metrics_json text",
         key="region, name",
     )
     _create(
