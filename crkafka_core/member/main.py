@@ -176,23 +176,11 @@ class MemberProcess:
         if not row.head:  # from the first merge on the group's commits name this region
             self._patiently(lambda: refuse_anothers(admin, self.config, plane.uid), stop)
         limit = limits.of(row)
-        index = roster.index(self.name)
         # A new static process of KIP-848 is refused until the session of the old one ends (docs/clients.md C-R2).
-        static = self.config.static_membership and not has_member_epochs(kafka)
-        instance = f"{self.config.region}-{plane.uid[:8]}-{index}" if static else ""
-        who = members.Registration(
-            self.name,
-            self.incarnation,
-            launch,
-            self.config.region_index,
-            cluster,
-            self.config.group_id,
-            self.host,
-            instance,
-            subscription.dump(self.config.topics, self.config.pattern),
-            has_member_epochs(kafka),
-        )
-        since = self._patiently(lambda: self._register(plane, who), stop)
+        epochs = has_member_epochs(kafka)
+        static = self.config.static_membership and not epochs
+        instance = f"{self.config.region}-{plane.uid[:8]}-{roster.index(self.name)}" if static else ""
+        since = self._patiently(lambda: self._register(plane, launch, cluster, instance, epochs=epochs), stop)
         properties = client_properties(
             kafka,
             limit,
@@ -347,9 +335,21 @@ class MemberProcess:
         watchdog.end()
         return code
 
-    def _register(self, plane: MemberPlane, who: members.Registration) -> float:
+    def _register(self, plane: MemberPlane, launch: int, cluster: str, instance: str, *, epochs: bool) -> float:
         """When the lease began: before it was asked for (SPEC G4)."""
-        asked = self.runtime.now()
+        config, asked = self.config, self.runtime.now()
+        who = members.Registration(
+            self.name,
+            self.incarnation,
+            launch,
+            config.region_index,
+            cluster,
+            config.group_id,
+            self.host,
+            instance,
+            subscription.dump(config.topics, config.pattern),
+            epochs,
+        )
         plane.register(who)
         return asked
 
