@@ -21,6 +21,8 @@ MODULES = {
     "bench.tables": (12, 13),
     "bench.peers": (14,),
     "bench.replay": (15,),
+    "bench.handover": (16,),
+    "bench.marks": (17,),
     "bench.typed": (21,),
 }
 """Which module measures which rows; each has `figures(rows)`."""

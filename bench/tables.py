@@ -110,14 +110,14 @@ def figures(rows: list[int]) -> Iterable[Figure]:
     try:
         for case in CASES if 12 in rows else ():
             if not ONLY or case.name in ONLY:
-                yield from _freshness(folder / case.name, case)
+                yield from freshness(folder / case.name, case)
         if 13 in rows:
             yield from _commits(folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _freshness(folder: Path, case: Case) -> Iterable[Figure]:
+def freshness(folder: Path, case: Case, *, row: int = 12) -> Iterable[Figure]:
     """From the time that a record has in Kafka until a plain reader finds it in the table."""
     folder.mkdir()
     leash = Leash(folder / "kafka")
@@ -143,8 +143,8 @@ def _freshness(folder: Path, case: Case) -> Iterable[Figure]:
             region.stop()
     finally:
         leash.release()
-    yield Figure(12, f"record produced → in the {case.what}, p50", percentile(ages, 50), "s", case.half)
-    yield Figure(12, "the same, p99", percentile(ages, 99), "s", case.most)
+    yield Figure(row, f"record produced → in the {case.what}, p50", percentile(ages, 50), "s", case.half)
+    yield Figure(row, "the same, p99", percentile(ages, 99), "s", case.most)
 
 
 @contextmanager
