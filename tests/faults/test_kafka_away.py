@@ -15,7 +15,7 @@ from crkafka_core.kafka.admin import KafkaAdmin
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Region
 from crkafka_core.plane import checkpoints
-from crkafka_core.region.cut import CutAborted
+from crkafka_core.region.waiting import CutAborted
 from crkafka_core.testing.pytest_services import unique
 from tests.rigs.pytest_scenarios import Lasting
 from tests.rigs.scenario import Scenario
