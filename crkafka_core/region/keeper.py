@@ -201,7 +201,7 @@ class Keeper(Loop):
         limit = self._runtime.now() + LAST
         while self._feed() or self._running():
             if self._runtime.now() > limit:
-                self._report("", f"writes that have not ended are left to the next host: {', '.join(self._running())}")
+                self._report("", f"what is still being written is left to the next host: {', '.join(self._running())}")
                 return
 
     def _running(self) -> list[str]:
