@@ -48,7 +48,9 @@ def test_rows_of_somebody_else_are_told_then_mended(
     second = spark.read.format("delta").load(path).where("offset >= 5 AND offset < 10")
     second.write.format("delta").mode("append").save(path)
     assert mend(tmp_path, "--look") == 1
-    assert "delta: other rows than were merged of checkpoints 2, 1 commit of somebody else\n" in capsys.readouterr().out
+    assert (
+        "delta: other rows than were merged of checkpoints 2, 1 commit of another program\n" in capsys.readouterr().out
+    )
     assert mend(tmp_path) == 0
     assert "; mended" in capsys.readouterr().out
     assert mend(tmp_path, "delta", "--look") == 0

@@ -63,9 +63,9 @@ def test_of_a_raw_table_a_changed_row_is_told_and_mended(spark: SparkSession, ra
         raw.land(), tables.advance(spark, raw.region, "bronze")
     assert (raw.look().foreign, raw.look().changed) == (1, (2,))
     tables.mend(spark, raw.region, "bronze")
-    assert (raw.look().clean, values(spark, raw)) == (True, raw.truth())
+    assert (raw.look().clean, values(spark, raw)) == (True, raw.values_due())
     raw.land(), tables.advance(spark, raw.region, "bronze")
-    assert (raw.look().clean, values(spark, raw)) == (True, raw.truth())
+    assert (raw.look().clean, values(spark, raw)) == (True, raw.values_due())
 
 
 @PLAIN_IS_LONG
@@ -74,7 +74,7 @@ def test_of_a_raw_table_a_persons_delete_that_is_noted_is_not_told(spark: SparkS
     assert not raw.look().clean
     erasing.erase(raw.region, {TP("orders", 0): [7]}, means=means(spark))
     raw.land(), tables.advance(spark, raw.region, "bronze")
-    assert (raw.look().clean, values(spark, raw)) == (True, raw.truth())
+    assert (raw.look().clean, values(spark, raw)) == (True, raw.values_due())
 
 
 @VECTORS_ARE_LONG
@@ -84,7 +84,7 @@ def test_of_a_raw_table_a_lost_file_is_told_and_mended(spark: SparkSession, raw:
     raw.land(), tables.advance(spark, raw.region, "bronze")
     assert raw.look().lost == (str(gone.relative_to(raw.path)),)
     tables.mend(spark, raw.region, "bronze")
-    assert (raw.look().clean, values(spark, raw)) == (True, raw.truth())
+    assert (raw.look().clean, values(spark, raw)) == (True, raw.values_due())
 
 
 @PLAIN_IS_LONG
@@ -95,9 +95,9 @@ def test_what_a_user_of_spark_does_to_a_raw_table_stays_harmless(spark: SparkSes
     for statement in done:
         spark.sql(statement).collect()
         raw.land(), tables.advance(spark, raw.region, "bronze")
-    raw.compact()
+    raw.optimize()
     raw.land(), tables.advance(spark, raw.region, "bronze")
-    assert (raw.look().clean, values(spark, raw)) == (True, raw.truth())
+    assert (raw.look().clean, values(spark, raw)) == (True, raw.values_due())
 
 
 @VECTORS_ARE_LONG
@@ -106,7 +106,7 @@ def test_of_a_raw_table_a_renamed_column_goes_on_in_its_files(spark: SparkSessio
     spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')").collect()
     spark.sql(f"ALTER TABLE {name} RENAME COLUMN offset TO place").collect()
     raw.land(), tables.advance(spark, raw.region, "bronze")
-    assert (raw.look().clean, values(spark, raw)) == (True, raw.truth())
+    assert (raw.look().clean, values(spark, raw)) == (True, raw.values_due())
     assert sorted({row[0] for row in spark.table(name).select("place").collect()}) == list(range(20))
 
 

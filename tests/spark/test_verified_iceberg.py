@@ -48,7 +48,7 @@ def test_of_a_raw_table(spark: SparkSession, tmp_path: Path) -> None:
     shop.sql("DELETE FROM {} WHERE partition = 0 AND offset = 12", "raw")
     shop.sql("INSERT INTO {0} SELECT * FROM {0} WHERE partition = 1 AND offset = 3", "raw")
     found = shop.found()
-    assert any(each.startswith("K6: table raw: 2 commits of somebody else") for each in found), found
+    assert any(each.startswith("K6: table raw: 2 commits of another program") for each in found), found
     assert "K6: table raw: 9 of 10 records are there (checkpoint 2, orders[0], offset 12)" in found
     assert "K6: table raw: 1 record is there more than once (checkpoint 1, orders[1], offset 3)" in found
 
