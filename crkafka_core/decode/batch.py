@@ -38,7 +38,7 @@ class Columns:
 
     def __post_init__(self) -> None:
         self._opened: Opened = self.decoder.open(self.kind)
-        self._bulk: Bulk | None = self.decoder.bulk(self.kind, self._opened)
+        self._bulk: Bulk | None = getattr(self._opened, "bulk", None)
         self._fit: Fit = fitter(self.kind)
         self.kind = nullable(self.kind)
 

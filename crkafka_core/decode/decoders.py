@@ -47,11 +47,24 @@ class Decoder(ABC):
 
     @abstractmethod
     def open(self, kind: pa.DataType) -> Opened:
-        """The decoding of one value to columns of this type."""
+        """The decoding of one value to columns of this type. Its attribute `bulk`, if it has one, is a `Bulk` or None."""
 
-    def bulk(self, kind: pa.DataType, opened: Opened) -> Bulk | None:
-        """The decoding of many values without Python, if any; values that it refuses are decoded by `opened`."""
-        return None
+
+@dataclass(frozen=True, kw_only=True)
+class OfRegistry(Decoder):
+    """A decoder that may ask a schema registry."""
+
+    registry: str | None = None
+    """URL of the schema registry."""
+    user: str = ""
+    """Login of the registry, `name:password`; `${env:NAME}` and `${file:path}` are resolved in executors."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Headers of requests to the registry; may have references."""
+    patience: float = PATIENCE
+    """Seconds of retries without an answer of the registry before the write fails."""
+
+    def asked(self) -> Registry | None:
+        return Registry(self.registry, self.user, self.headers, self.patience) if self.registry else None
 
 
 @dataclass(frozen=True)
@@ -62,27 +75,28 @@ class Json(Decoder):
     """Whether values begin with the registry's id."""
 
     def open(self, kind: pa.DataType) -> Opened:
-        number = Decimal if has(kind, of.is_decimal) else float
+        return _JsonOpened(self, kind)
 
-        def decode(value: bytes, _: str) -> Mapping[str, Any]:
-            if self.wire_format:
-                value = framed(value)[0]
-            try:
-                whole = _whole if b"-0" in value else None
-                decoded = json.loads(value, parse_float=number, parse_int=whole)
-            except json.JSONDecodeError as error:
-                raise Undecodable(f"no JSON, from character {error.pos + 1} on") from None
-            except UnicodeDecodeError as error:
-                raise Undecodable(f"no text, from byte {error.start + 1} on") from None
-            if not isinstance(decoded, dict):
-                raise Undecodable(f"a JSON {type(decoded).__name__}, not an object")
-            return decoded
 
-        return decode
-
-    def bulk(self, kind: pa.DataType, opened: Opened) -> Bulk | None:
+class _JsonOpened:
+    def __init__(self, asked: Json, kind: pa.DataType) -> None:
+        self._framed, self._number = asked.wire_format, Decimal if has(kind, of.is_decimal) else float
         many = JsonBulk.of(kind)
-        return many and (_past_frames(many) if self.wire_format else many)
+        self.bulk: Bulk | None = _past_frames(many) if many and self._framed else many
+
+    def __call__(self, value: bytes, _: str) -> Mapping[str, Any]:
+        if self._framed:
+            value = framed(value)[0]
+        try:
+            whole = _whole if b"-0" in value else None
+            decoded = json.loads(value, parse_float=self._number, parse_int=whole)
+        except json.JSONDecodeError as error:
+            raise Undecodable(f"no JSON, from character {error.pos + 1} on") from None
+        except UnicodeDecodeError as error:
+            raise Undecodable(f"no text, from byte {error.start + 1} on") from None
+        if not isinstance(decoded, dict):
+            raise Undecodable(f"a JSON {type(decoded).__name__}, not an object")
+        return decoded
 
 
 def _past_frames(many: JsonBulk) -> Bulk:
@@ -108,32 +122,16 @@ def _whole(text: str) -> int:
 
 
 @dataclass(frozen=True)
-class Avro(Decoder):
-    """Avro by a given writer's schema, or by the id in the registry's wire format (a zero byte, four bytes of id).
-
-    `schema` is the writer's schema, `registry` the URL of a schema registry, `reader` the schema to resolve to.
-    """
+class Avro(OfRegistry):
+    """Avro by a given writer's schema, or by the id in the registry's wire format (a zero byte, four bytes of id)."""
 
     schema: str | None = None
-    registry: str | None = None
+    """The writer's schema, without a registry."""
     reader: str | None = None
-    user: str = ""
-    """Login of the registry, `name:password`; `${env:NAME}` and `${file:path}` are resolved in executors."""
-    headers: Mapping[str, str] = field(default_factory=dict)
-    """Headers of requests to the registry; may have references."""
-    patience: float = PATIENCE
-    """Seconds of retries without an answer of the registry before the write fails."""
+    """The schema to resolve to."""
 
     def open(self, kind: pa.DataType) -> Opened:
-        return _AvroOpened(self)
-
-    def bulk(self, kind: pa.DataType, opened: Opened) -> Bulk | None:
-        if not isinstance(opened, _AvroOpened):
-            return None  # a subclass decodes in its own way
-        if self.registry:
-            return avro_bulk.AvroByIds(kind, opened.reader, opened.known)
-        read = avro_bulk.plan(opened.fixed, opened.reader, kind)
-        return read and (lambda values: read(Cursor.over(values)))
+        return _AvroOpened(self, kind)
 
 
 class _Record(io.BytesIO):
@@ -151,20 +149,25 @@ class _Record(io.BytesIO):
 class _AvroOpened:
     """Decodes single records, with the schemas known in this task."""
 
-    def __init__(self, asked: Avro) -> None:
+    def __init__(self, asked: Avro, kind: pa.DataType) -> None:
         import fastavro
 
         self._latest: Any = json.loads(asked.reader) if asked.reader else None
-        self.reader: Any = fastavro.parse_schema(json.loads(asked.reader)) if asked.reader else None
-        avro_schemas.decode_defaults(self.reader)
-        self.fixed: Any = _parsed(json.loads(asked.schema), self._latest) if asked.schema else None
-        self._registry = Registry(asked.registry, asked.user, asked.headers, asked.patience) if asked.registry else None
+        self._reader: Any = fastavro.parse_schema(json.loads(asked.reader)) if asked.reader else None
+        avro_schemas.decode_defaults(self._reader)
+        self._fixed: Any = _parsed(json.loads(asked.schema), self._latest) if asked.schema else None
+        self._registry = asked.asked()
         self._known: dict[int, Any] = {}
         self._refused: dict[int, str] = {}
         self._reads: dict[int, Callable[..., Any]] = {}
         """By Python's `id` of a writer's schema, which is kept alive."""
+        self.bulk: Bulk | None = None
+        if self._registry is not None:
+            self.bulk = avro_bulk.AvroByIds(kind, self._reader, self._writer)
+        elif read := avro_bulk.plan(self._fixed, self._reader, kind):
+            self.bulk = lambda values: read(Cursor.over(values))
 
-    def known(self, number: int) -> Any:
+    def _writer(self, number: int) -> Any:
         """The writer's schema of an id; None if it has no valid one."""
         if number not in self._known and number not in self._refused:
             assert self._registry is not None
@@ -175,16 +178,16 @@ class _AvroOpened:
         return self._known.get(number)
 
     def __call__(self, value: bytes, _: str) -> Mapping[str, Any]:
-        body, writer = value, self.fixed
+        body, writer = value, self._fixed
         if self._registry is not None:
             body, number = framed(value)
-            writer = self.known(number)
+            writer = self._writer(number)
             if number in self._refused:
                 raise Undecodable(self._refused[number])
         stream = _Record(body)
         if id(writer) not in self._reads:
             self._reads[id(writer)] = _read_of(writer)
-        decoded = self._reads[id(writer)](stream, writer, self.reader)
+        decoded = self._reads[id(writer)](stream, writer, self._reader)
         if stream.tell() < len(body):
             raise Undecodable("bytes are left after the Avro record: another schema wrote it")
         if not isinstance(decoded, dict):
@@ -235,8 +238,9 @@ def _parsed(writer: Any, latest: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Protobuf(Decoder):
-    """A message of a compiled descriptor set (`protoc --descriptor_set_out`), also in the registry's wire format."""
+class Protobuf(OfRegistry):
+    """A message of a compiled descriptor set (`protoc --descriptor_set_out`), also in the registry's wire format; with a registry,
+    values of other messages are refused by the schemas of their ids."""
 
     descriptors: bytes
     message: str
@@ -247,39 +251,29 @@ class Protobuf(Decoder):
     """For the wire format without a registry: indexes of the message in its file; others are refused."""
     times: bool = False
     """Whether `google.protobuf.Timestamp` is a time, not seconds and nanoseconds."""
-    registry: str | None = None
-    """For the wire format: URL of the schema registry, by whose schemas values of other messages are refused."""
-    user: str = ""
-    """As in `Avro`, with `headers` and `patience`."""
-    headers: Mapping[str, str] = field(default_factory=dict)
-    patience: float = PATIENCE
 
     def open(self, kind: pa.DataType) -> Opened:
-        return _ProtobufOpened(self)
-
-    def bulk(self, kind: pa.DataType, opened: Opened) -> Bulk | None:
-        if not isinstance(opened, _ProtobufOpened):
-            return None  # a subclass decodes in its own way
-        frame = (lambda cursor: protobuf_bulk.past_frame(cursor, opened.wanted)) if self.wire_format else None
-        return protobuf_bulk.bulk(opened.message.DESCRIPTOR, kind, self.times, frame)
+        return _ProtobufOpened(self, kind)
 
 
 class _ProtobufOpened:
     """Decodes single values, with the message's class and the schemas known in this process."""
 
-    def __init__(self, asked: Protobuf) -> None:
+    def __init__(self, asked: Protobuf, kind: pa.DataType) -> None:
         from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
         self._asked, pool = asked, descriptor_pool.DescriptorPool()
         files = descriptor_pb2.FileDescriptorSet.FromString(asked.descriptors)
         for each in files.file:
             pool.Add(each)
-        self.message = message_factory.GetMessageClass(pool.FindMessageTypeByName(asked.message))
-        self._registry = Registry(asked.registry, asked.user, asked.headers, asked.patience) if asked.registry else None
+        self._message = message_factory.GetMessageClass(pool.FindMessageTypeByName(asked.message))
+        self._registry = asked.asked()
         self._known: dict[int, Mapping[protobuf_names.Indexes, str] | str] = {}
         """By id: the names of its file's messages, or the reason why it has none."""
+        frame = (lambda cursor: protobuf_bulk.past_frame(cursor, self._wanted)) if asked.wire_format else None
+        self.bulk = protobuf_bulk.bulk(self._message.DESCRIPTOR, kind, asked.times, frame)
 
-    def wanted(self, number: int) -> protobuf_names.Indexes | None:
+    def _wanted(self, number: int) -> protobuf_names.Indexes | None:
         """Indexes of this message in the schema of an id, `NONE` if it has no such message; None without a registry: any."""
         if self._registry is None:
             return self._asked.indexes
@@ -303,11 +297,11 @@ class _ProtobufOpened:
             framed_body, number = framed(value)
             body, indexes = _after_indexes(framed_body)
             self._check(number, indexes)
-        return plain(self.message.FromString(body), self._asked.times)
+        return plain(self._message.FromString(body), self._asked.times)
 
     def _check(self, number: int, indexes: protobuf_names.Indexes) -> None:
         """Refuse a value of another message."""
-        wanted = self.wanted(number)
+        wanted = self._wanted(number)
         if wanted in (None, indexes):
             return
         if self._registry is None:

@@ -68,8 +68,7 @@ def avro(registry: Registry, schema: Schema) -> tuple[Avro, dict[str, Any]]:
         raise _unfit(NoColumns(columns.TOO_DEEP)) from None
     if not isinstance(struct, dict) or struct["type"] != "struct":
         raise _unfit(NoColumns("it is not a record"))
-    decoder = Avro(None, registry.url, json.dumps(whole), registry.user, registry.headers, registry.patience)
-    return decoder, _checked(struct)
+    return Avro(reader=json.dumps(whole), **_asking(registry)), _checked(struct)
 
 
 @dataclass(frozen=True)
@@ -142,17 +141,7 @@ def protobuf(registry: Registry, schema: Schema) -> tuple[Protobuf, dict[str, An
     except RecursionError:
         raise _unfit(NoColumns(columns.TOO_DEEP)) from None
     whole = descriptor_pb2.FileDescriptorSet(file=list(files.values())).SerializeToString()
-    decoder = Protobuf(
-        whole,
-        name,
-        wire_format=True,
-        times=True,
-        registry=registry.url,
-        user=registry.user,
-        headers=registry.headers,
-        patience=registry.patience,
-    )
-    return decoder, _checked(struct)
+    return Protobuf(whole, name, wire_format=True, times=True, **_asking(registry)), _checked(struct)
 
 
 def _file(registry: Registry, schema: Schema, name: str, files: dict[str, FileDescriptorProto]) -> None:
@@ -226,6 +215,11 @@ def _single(field: Any, count: columns.Count, inside: tuple[str, ...], path: str
         field.CPPTYPE_DOUBLE: "double",
         field.CPPTYPE_FLOAT: "double",
     }.get(field.cpp_type, "long")
+
+
+def _asking(registry: Registry) -> dict[str, Any]:
+    """Arguments of a decoder that asks this registry."""
+    return {"registry": registry.url, "user": registry.user, "headers": registry.headers, "patience": registry.patience}
 
 
 def _kind(schema: Schema, wanted: str) -> None:

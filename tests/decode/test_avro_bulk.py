@@ -449,13 +449,6 @@ def wired(number: int, body: bytes) -> bytes:
     return b"\0" + struct.pack(">I", number) + body
 
 
-@pytest.fixture
-def registry() -> Iterator[FakeRegistry]:
-    fake = FakeRegistry()
-    yield fake
-    fake.close()
-
-
 def test_records_of_several_schemas_come_in_their_order_and_each_is_asked_for_once(
     registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:

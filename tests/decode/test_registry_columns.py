@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import fastavro
@@ -23,13 +22,6 @@ from crkafka_core.decode.typed import source
 from crkafka_core.model.errors import ConfigError
 from tests.decode.in_bulk import batch_of, same_both_ways
 from tests.rigs.schema_registry import FakeRegistry
-
-
-@pytest.fixture
-def registry() -> Iterator[FakeRegistry]:
-    fake = FakeRegistry()
-    yield fake
-    fake.close()
 
 
 def shop(*messages: str, **fields: int) -> pb.FileDescriptorProto:
