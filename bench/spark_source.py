@@ -39,7 +39,7 @@ from crkafka_core.region import Region
 from crkafka_core.region.caught_up import consume
 from crkafka_core.region.driver import Driver
 from crkafka_core.region.feeder import feeding
-from crkafka_core.spark import frames, iceberg_catalog, session
+from crkafka_core.spark import frames, location, session
 from crkafka_core.spark.host import SparkHost
 from crkafka_core.testing.generator import Generator
 
@@ -182,7 +182,7 @@ def open_session(folder: Path, format: str = "") -> SparkSession:
 def spark_run(spark: SparkSession, bootstrap: str, topic: str, folder: Path, format: str) -> tuple[float, float]:
     """Seconds of one `availableNow` run of Spark's own source into Parquet, or into a table."""
     out = str(folder / "out")
-    name = iceberg_catalog.named(spark, out) if format == "iceberg" else ""
+    name = location.iceberg_name(spark, out) if format == "iceberg" else ""
     began = time.monotonic()
     reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", bootstrap).option("subscribe", topic)
     rows = reader.option("startingOffsets", "earliest").load()

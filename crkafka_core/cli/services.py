@@ -5,10 +5,11 @@ from __future__ import annotations
 import shutil
 from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 import click
 
-from crkafka_core.cli.call import COMMANDS, DEFAULT_FILE, json_option, number
+from crkafka_core.cli.call import DEFAULT_FILE, json_option, number
 from crkafka_core.cli.output import note, print_json, progress
 from crkafka_core.config.topics import NO_TOPIC, is_topic
 from crkafka_core.dev import jars as sets
@@ -119,4 +120,4 @@ def _jars(folder: Path, names: tuple[str, ...], as_json: bool) -> None:
         print(f"host: {{conf: {{spark.jars: '{','.join(map(str, brought))}'}}}}")
 
 
-COMMANDS.update(dev=_dev, jars=_jars)
+COMMANDS: dict[str, Any] = {"dev": _dev, "jars": _jars}

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 
 from crkafka_core.cli import checks
-from crkafka_core.cli.call import COMMANDS, Answer, called, config_options, json_option, register
+from crkafka_core.cli.call import called, config_options, json_option, with_config
 from crkafka_core.cli.output import note, of_the_machine, print_json
 from crkafka_core.config import RegionConfig, redact
 from crkafka_core.model.errors import CrkafkaError, ServiceUnavailable
@@ -124,7 +125,8 @@ def _print_schema(context: click.Context, _: click.Parameter, wanted: bool) -> N
         context.exit()
 
 
-@register("check")
+@click.command("check")
+@with_config
 @click.option("--offline", is_flag=True, help="Only the configuration itself.")
 @click.option(
     "--schema",
@@ -174,21 +176,27 @@ def _init(config_file: Path | None, region_name: str | None, only_roles: bool, a
         return
     config = call.config()
     done = init(config)
-    for text in (*config.warnings(), *filter(None, [done.warning])):
+    for text in config.warnings():
         note(f"warning: {text}")
-    made = "is made" if done.made else "exists"
-    then = f"{'`crkafka check` checks Kafka too, ' if done.made else ''}`crkafka host` runs its members"
-    lines = [
-        f"region {done.region} {made} (uid {done.uid}); {then}",
-        *(f"changed: {change}" for change in done.changed),
-    ]
-    notes = []
+    if done.warning:
+        note(f"warning: {done.warning}")
+    if as_json:
+        print_json(done)
+        return
+    print(
+        f"region {done.region} {'is made' if done.made else 'exists'} (uid {done.uid}); "
+        + ("`crkafka check` checks Kafka too, " if done.made else "")
+        + "`crkafka host` runs its members"
+    )
+    for change in done.changed:
+        print(f"changed: {change}", flush=True)
     if done.changed:
-        notes.append("restart a running host: it keeps the configuration that it started with, also for new tables")
+        note("restart a running host: it keeps the configuration that it started with, also for new tables")
     if not done.made and done.members_wanted != config.members:
-        wanted = plural(done.members_wanted, "member is", "members are")
-        notes.append(f"{wanted} wanted, as before; `crkafka scale {config.members}` changes that")
-    Answer(done, "\n".join(lines), notes).give(as_json)
+        note(
+            f"{plural(done.members_wanted, 'member is', 'members are')} wanted, as before; "
+            f"`crkafka scale {config.members}` changes that"
+        )
 
 
-COMMANDS["init"] = _init
+COMMANDS: dict[str, Any] = {"check": _check, "init": _init}

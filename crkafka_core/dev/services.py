@@ -89,9 +89,10 @@ def up(
         server = Postgres(folder)
         if postgres or server.exists:
             say("PostgreSQL")
-            server.heal()
+            server.resume()
+            server.start()
             server.url()  # makes the database
-        return status(folder)
+        return _status(folder)
 
 
 def _start_kafka(folder: Path, brokers: int, port: int, say: Say) -> KafkaCluster:
@@ -159,12 +160,15 @@ def down(folder: Path = DEFAULT_FOLDER, *, progress: Say | None = None) -> Statu
             end_strays(folder)
     else:
         end_strays(folder)
-    return status(folder)
+    return _status(folder)
 
 
 def status(folder: Path = DEFAULT_FOLDER) -> Status:
     """State of the folder's services; starts nothing."""
-    folder = Path(folder).absolute()
+    return _status(Path(folder).absolute())
+
+
+def _status(folder: Path) -> Status:
     services: list[ServiceState] = []
     cluster = KafkaCluster(folder)
     alive = cluster.alive()

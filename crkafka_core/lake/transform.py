@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import reduce
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -33,7 +33,6 @@ class Transform(Protocol):
 
     def set_aside(self, records: pa.RecordBatch, reason: str) -> Rows:
         """Records that end the process which transforms them; BadRecord where no output takes them."""
-        raise refuse_record(records, reason)
 
 
 def numbered(schema: pa.Schema) -> pa.Schema:
@@ -45,7 +44,7 @@ NULLABLE = pa.schema([field.with_nullable(True) for field in SCHEMA])
 
 
 @dataclass(frozen=True)
-class Identity(Transform):
+class Identity:
     """Records as they are."""
 
     def schemas(self) -> Mapping[str, pa.Schema]:
@@ -54,16 +53,19 @@ class Identity(Transform):
     def open(self) -> Run:
         return lambda records: {GOOD: records.cast(NULLABLE)}
 
+    def set_aside(self, records: pa.RecordBatch, reason: str) -> Rows:
+        raise refuse_record(records, reason)
+
 
 @dataclass(frozen=True)
-class Shape(Transform):
+class Shape:
     """A user's function, `module:function`: RecordBatch → RecordBatch, or → {output: RecordBatch}."""
 
     name: str
 
     def schemas(self) -> Mapping[str, pa.Schema]:
         """As the function gives them for no records."""
-        made = self._outputs(self._load()(pa.RecordBatch.from_pylist([], SCHEMA)))
+        made = self._outputs(load(self.name)(pa.RecordBatch.from_pylist([], SCHEMA)))
         for output, rows in made.items():
             if CHECKPOINT in rows.schema.names:
                 raise ConfigError(
@@ -73,21 +75,11 @@ class Shape(Transform):
         return {output: rows.schema for output, rows in made.items()}
 
     def open(self) -> Run:
-        shape = self._load()
+        shape = load(self.name)
         return lambda records: self._outputs(shape(records))
 
-    def _load(self) -> Callable[[pa.RecordBatch], object]:
-        module, _, path = self.name.partition(":")
-        try:
-            found = reduce(getattr, path.split("."), importlib.import_module(module))
-        except (ImportError, AttributeError) as error:
-            raise ConfigError(
-                f"The shape {self.name} cannot be imported: {error}.",
-                hint="Install the program that has it where tables are written, or put its folder on PYTHONPATH.",
-            ) from error
-        if not callable(found):
-            raise ConfigError(f"The shape {self.name} is not a function.")
-        return found
+    def set_aside(self, records: pa.RecordBatch, reason: str) -> Rows:
+        raise refuse_record(records, reason)
 
     def _outputs(self, made: object) -> Rows:
         outputs = made if isinstance(made, Mapping) else {GOOD: made}
@@ -97,3 +89,19 @@ class Shape(Transform):
                     f"The shape {self.name} gives a {type(rows).__name__} as {output}, not a pyarrow.RecordBatch."
                 )
         return outputs
+
+
+def load(shape: str, table: str = "") -> Callable[..., Any]:
+    """A function of a user's program, by its name `module:path`; `table` is for errors."""
+    module, _, path = shape.partition(":")
+    of = f" of table {table}" if table else ""
+    try:
+        function = reduce(getattr, path.split("."), importlib.import_module(module))
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(
+            f"The shape {shape}{of} cannot be imported: {error}.",
+            hint="Install the program that has it where tables are written, or put its folder on PYTHONPATH.",
+        ) from error
+    if not callable(function):
+        raise ConfigError(f"The shape {shape}{of} is not a function.")
+    return function

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 import re
-from collections.abc import Collection, Iterable
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 
 from crkafka_core.model.errors import ConfigError
 
@@ -85,23 +83,8 @@ class Selection:
             return self
         return replace(self, erased=tuple(e for e in self.erased if e[0] == checkpoint))
 
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> Selection:
-        read = json.loads(text)
-        topics, partitions, erased = (read.pop(name) for name in ("topics", "partitions", "erased"))
-        betweens = {key: Between(**value) for key, value in read.items()}
-        gone = tuple((checkpoint, topic, partition, tuple(offsets)) for checkpoint, topic, partition, offsets in erased)
-        return cls(_tuple(topics), _tuple(partitions), **betweens, erased=gone)
-
 
 EVERYTHING = Selection()
-
-
-def _tuple(values: Iterable[Any] | None) -> tuple[Any, ...] | None:
-    return None if values is None else tuple(values)
 
 
 def micros(moment: Moment | None) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from weakref import WeakKeyDictionary
 
@@ -11,7 +11,6 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from crkafka_core.model.errors import ServiceUnavailable
 from crkafka_core.model.phase import Phase
-from crkafka_core.plane.lateness import TableLag
 from crkafka_core.plane.status import Status
 from crkafka_core.region.region import Region
 from crkafka_core.region.timings import Timings
@@ -31,17 +30,7 @@ COUNTERS = {
     "submitted": ("tuples_submitted", "Tuples that the process has submitted."),
     "cuts": ("cuts_merged", "Merged cuts that the process took part in."),
 }
-_OF_TABLES: tuple[tuple[str, str, Callable[[TableLag], float]], ...] = (
-    (
-        "checkpoints_behind",
-        "Merged checkpoints with rows that the table has not acknowledged.",
-        lambda lag: lag.waiting,
-    ),
-    ("behind_seconds", "How long the first of them has waited.", lambda lag: lag.seconds),
-    ("late", "1 when the table is late.", lambda lag: bool(lag.late)),
-    ("bad_records", "Records of the table that could not be decoded.", lambda lag: lag.bad),
-    ("spoilt", "1 when too many of the latest records could not be decoded.", lambda lag: bool(lag.spoilt)),
-)
+
 
 _TIMINGS: WeakKeyDictionary[Region, Timings] = WeakKeyDictionary()
 """Timings of each region of this process."""
@@ -53,27 +42,20 @@ class _Collector:
 
     def collect(self) -> Iterator[Metric]:
         r = self._status.region
-        yield self._gauge("build_info", "1, with the version that runs.", "version", [(version("crkafka"), 1)])
-        phases = [(str(phase), phase is r.phase) for phase in Phase]
-        yield self._gauge("region_phase", "1 for the phase that the region is in.", "phase", phases)
+        build = GaugeMetricFamily("crkafka_build_info", "1, with the version that runs.", labels=["region", "version"])
+        build.add_metric([r.name, version("crkafka")], 1.0)
+        yield build
+        phase = GaugeMetricFamily(
+            "crkafka_region_phase", "1 for the phase that the region is in.", labels=["region", "phase"]
+        )
+        for p in Phase:
+            phase.add_metric([r.name, p], float(p is r.phase))
+        yield phase
         yield from self._of_region()
-        for name, text, value in _OF_TABLES:
-            values = [(lag.table.name, value(lag)) for lag in self._status.lags]
-            yield self._gauge(f"table_{name}", text, "table", values)
+        yield from self._of_tables()
         yield from self._of_members()
-        text = "Offsets between what is submitted and the high watermarks of the topic's partitions."
-        lags = [(topic, records) for topic, (_, records) in self._status.topics.items()]
-        yield self._gauge("topic_lag_records", text, "topic", lags)
+        yield self._of_topics()
         yield from self._timings.families()
-
-    def _gauge(self, name: str, text: str, label: str, values: Iterable[tuple[str, float]]) -> Metric:
-        """A value for each of the region's parts, such as its tables."""
-        return self._metric(GaugeMetricFamily(f"crkafka_{name}", text, labels=["region", label]), values)
-
-    def _metric(self, family: GaugeMetricFamily | CounterMetricFamily, values: Iterable[tuple[str, float]]) -> Metric:
-        for part, value in values:
-            family.add_metric([self._status.region.name, part], float(value))
-        return family
 
     def _of_region(self) -> Iterator[Metric]:
         s, r = self._status, self._status.region
@@ -103,17 +85,64 @@ class _Collector:
             gauge.add_metric([r.name], float(value))
             yield gauge
 
+    def _of_tables(self) -> Iterator[Metric]:
+        behind = GaugeMetricFamily(
+            "crkafka_table_checkpoints_behind",
+            "Merged checkpoints with rows that the table has not acknowledged.",
+            labels=["region", "table"],
+        )
+        seconds = GaugeMetricFamily(
+            "crkafka_table_behind_seconds", "How long the first of them has waited.", labels=["region", "table"]
+        )
+        late = GaugeMetricFamily("crkafka_table_late", "1 when the table is late.", labels=["region", "table"])
+        bad = GaugeMetricFamily(
+            "crkafka_table_bad_records", "Records of the table that could not be decoded.", labels=["region", "table"]
+        )
+        spoilt = GaugeMetricFamily(
+            "crkafka_table_spoilt",
+            "1 when too many of the latest records could not be decoded.",
+            labels=["region", "table"],
+        )
+        for lag in self._status.lags:
+            labels = [self._status.region.name, lag.table.name]
+            behind.add_metric(labels, float(lag.waiting))
+            seconds.add_metric(labels, lag.seconds)
+            late.add_metric(labels, float(bool(lag.late)))
+            bad.add_metric(labels, float(lag.bad))
+            spoilt.add_metric(labels, float(bool(lag.spoilt)))
+        yield from (behind, seconds, late, bad, spoilt)
+
     def _of_members(self) -> Iterator[Metric]:
-        live = self._status.live
+        region = self._status.region.name
         for key, (name, text, factor) in GAUGES.items():
-            values = [(m.name, float(m.metrics.get(key, 0)) * factor) for m in live]
-            yield self._gauge(f"member_{name}", text, "member", values)
-        text = "Offsets between what retention has taken and where the nearest partition stands."
-        margins = [(m.name, left) for m in live if (left := m.metrics.get("retentionMargin")) is not None]
-        yield self._gauge("member_retention_margin_records", text, "member", margins)
+            gauge = GaugeMetricFamily(f"crkafka_member_{name}", text, labels=["region", "member"])
+            for m in self._status.live:
+                gauge.add_metric([region, m.name], float(m.metrics.get(key, 0)) * factor)
+            yield gauge
+        margin = GaugeMetricFamily(
+            "crkafka_member_retention_margin_records",
+            "Offsets between what retention has taken and where the nearest partition stands.",
+            labels=["region", "member"],
+        )
+        for m in self._status.live:
+            if (left := m.metrics.get("retentionMargin")) is not None:
+                margin.add_metric([region, m.name], float(left))
+        yield margin
         for key, (name, text) in COUNTERS.items():
             counter = CounterMetricFamily(f"crkafka_member_{name}", text, labels=["region", "member"])
-            yield self._metric(counter, [(m.name, m.metrics.get(key, 0)) for m in live])
+            for m in self._status.live:
+                counter.add_metric([region, m.name], float(m.metrics.get(key, 0)))
+            yield counter
+
+    def _of_topics(self) -> Metric:
+        lag = GaugeMetricFamily(
+            "crkafka_topic_lag_records",
+            "Offsets between what is submitted and the high watermarks of the topic's partitions.",
+            labels=["region", "topic"],
+        )
+        for topic, (_, records) in self._status.topics.items():
+            lag.add_metric([self._status.region.name, topic], float(records))
+        return lag
 
 
 def prometheus(region: Region) -> str:

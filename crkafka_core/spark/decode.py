@@ -1,36 +1,35 @@
 """Typed records from raw ones: JSON, Avro and Protobuf, with what cannot be decoded kept beside it (fault 46).
 
-`decode` adds nothing and loses nothing: each row lands either in `good`, with the decoded columns, or in `dead`, with topic,
-partition, offset, reason and the raw bytes, from which `original_records` makes rows to decode again.
+Each row is either in `good`, with the decoded columns, or in `dead`, with topic, partition, offset, reason and the raw bytes, of
+which `original_records` makes rows to decode again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
 
+import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, BooleanType, StringType, StructField, StructType
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
 from crkafka_core.config.typed import OnBadRecord
-from crkafka_core.decode.batch import DECODED_KEY, REASON, VALUE
+from crkafka_core.decode.batch import DECODED_KEY, REASON, VALUE, Columns, decode_batch
 from crkafka_core.decode.decoders import Decoder
 from crkafka_core.decode.typed import TOMBSTONE
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.spark import shipping
 from crkafka_core.spark.schema import CHECKPOINT, RECORDS
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 KEY = "key"
 WAS_NULL = "crkafka_null_"
-"""Begins the name of a column that tells where a column of lists is null."""
+"""Prefix of the columns that mark where a column of lists is null."""
 
 
 @dataclass(frozen=True)
@@ -57,22 +56,20 @@ def decode(
     keep: Sequence[str] = ("topic", "partition", "offset", "timestamp"),
     tombstones: bool = True,
     on_bad_record: OnBadRecord = "dead_letter",
-    prefix: str = "",
     keyed: bool = False,
 ) -> Decoded:
-    """Decode the column `value` into `schema`; `keep` names the columns that stay beside it, their names begun with `prefix`.
+    """Decode the column `value` into `schema`; `keep` names the columns that stay beside it.
 
     `key`: the record's key too, as a struct in the column `key`. With `tombstones`, a null value is a good row whose decoded
     columns are null and whose column `tombstone` is true; else a bad one. Bad records are kept in `dead`, or stop the write,
-    naming the first, or are skipped: in neither frame, but counted. With `keyed` a record without a key is a bad one, too.
+    naming the first, or are skipped: in neither frame, but counted. `keyed`: a record without a key is a bad one.
     """
     if on_bad_record not in ("dead_letter", "stop", "skip"):
         raise ConfigError(f"on_bad_record is dead_letter, stop or skip, not {on_bad_record!r}.")
-    added, run = _decoding(decoder, schema, key, tombstones=tombstones, stop=on_bad_record == "stop", keyed=keyed)
-    tried = keep_once(_in_tasks(rows, added, run))
-    before = tried.columns[: -3 if key else -2]
-    others = _other_columns(before, schema, keep, prefix, key=key is not None, tombstones=tombstones)
-    counts = Observation()
+    before, counts = rows.columns, Observation()
+    others = _other_columns(before, schema, keep, key=key is not None, tombstones=tombstones)
+    how = {"tombstones": tombstones, "stop": on_bad_record == "stop", "keyed": keyed}
+    tried = keep_once(_in_tasks(rows, decoder, schema, key, how))
     fine = F.col(REASON).isNull()
     seen = tried.observe(
         counts,
@@ -88,24 +85,22 @@ def decode(
 
 
 def _other_columns(
-    before: Collection[str], schema: StructType, keep: Sequence[str], prefix: str, *, key: bool, tombstones: bool
+    before: Collection[str], schema: StructType, keep: Sequence[str], *, key: bool, tombstones: bool
 ) -> list[Column]:
-    """The columns that stand beside the decoded ones: those that are kept, the decoded key, the mark of a tombstone."""
+    """The columns beside the decoded ones: the kept ones, the decoded key, the mark of a tombstone."""
     kept = [*keep, *([CHECKPOINT] if CHECKPOINT in before and CHECKPOINT not in keep else [])]
-    columns = [
-        (name if name == CHECKPOINT else prefix + name, F.col(name)) for name in kept if not (key and name == KEY)
-    ]
+    columns = {name: F.col(name) for name in kept if not (key and name == KEY)}
     if key:
-        columns.append((prefix + KEY, F.col(DECODED_KEY)))
+        columns[KEY] = F.col(DECODED_KEY)
     if tombstones:
-        columns.append((prefix + TOMBSTONE, F.col("value").isNull().cast(BooleanType())))
-    clash = sorted({name for name, _ in columns} & set(schema.fieldNames()))
+        columns[TOMBSTONE] = F.col("value").isNull()
+    clash = sorted(columns.keys() & set(schema.fieldNames()))
     if clash:
         raise ConfigError(
             f"The decoded rows have a column {clash[0]!r}, which the record has too.",
             hint="Leave it out of `keep`, or rename it.",
         )
-    return [column.alias(name) for name, column in columns]
+    return [column.alias(name) for name, column in columns.items()]
 
 
 def original_records(dead: DataFrame) -> DataFrame:
@@ -114,77 +109,67 @@ def original_records(dead: DataFrame) -> DataFrame:
     return dead.select(*(c for c in wanted if c in dead.columns))
 
 
-def _decoding(
+def _in_tasks(
+    rows: DataFrame,
     decoder: Decoder,
     schema: StructType,
-    key: tuple[Decoder, StructType] | None = None,
-    *,
-    tombstones: bool = True,
-    stop: bool = False,
-    keyed: bool = False,
-) -> tuple[list[StructField], Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]]:
-    """What adds to records what they hold: their decoded columns as a struct, the key's, and the reason of those that are bad."""
+    key: tuple[Decoder, StructType] | None,
+    how: Mapping[str, bool],
+) -> DataFrame:
+    """The rows with their decoded columns and reasons."""
+    shipping.ship(rows.sparkSession)
+    given, lists = without_null_lists(rows)
     added = [
-        StructField(VALUE, schema.toNullable()),  # a row that is not decoded has nothing
+        StructField(VALUE, schema.toNullable()),  # null where a record is not decoded
         *([StructField(DECODED_KEY, key[1].toNullable())] if key else []),
         StructField(REASON, StringType()),
     ]
-
-    def run(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-        # Types of the decoded columns as Spark has them; the worker checks that they fit.
-        from pyspark.sql.pandas.types import to_arrow_type
-
-        from crkafka_core.decode.batch import Columns, decode_batch
-
-        values = Columns("value", decoder, to_arrow_type(schema))
-        keys = Columns("key", key[0], to_arrow_type(key[1])) if key else None
-        for batch in batches:
-            yield decode_batch(batch, values, keys, tombstones=tombstones, stop=stop, keyed=keyed)
-
-    return added, run
+    run = partial(_decoded, decoder, schema, key, how)
+    return _with_null_lists(given.mapInArrow(run, StructType([*given.schema.fields, *added])), lists)
 
 
-def _in_tasks(
-    rows: DataFrame,
-    added: Sequence[StructField],
-    run: Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]],
-) -> DataFrame:
-    """The rows, which go through Python for it, with columns that are added."""
-    shipping.ship(rows.sparkSession)
-    rows, lists = without_null_lists(rows)
-    return _with_null_lists(rows.mapInArrow(run, StructType([*rows.schema.fields, *added])), lists)
+def _decoded(
+    decoder: Decoder,
+    schema: StructType,
+    key: tuple[Decoder, StructType] | None,
+    how: Mapping[str, bool],
+    batches: Iterable[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    """Batches of records with their decoded columns as a struct, the key's, and the reasons of bad records; in tasks."""
+    values = Columns("value", decoder, to_arrow_type(schema))
+    keys = Columns("key", key[0], to_arrow_type(key[1])) if key else None
+    for batch in batches:
+        yield decode_batch(batch, values, keys, **how)
 
 
 def without_null_lists(rows: DataFrame) -> tuple[DataFrame, list[str]]:
-    """Null lists as empty ones, each beside a column that tells which were null, and the names of these columns of lists.
+    """The rows with empty lists for null ones, each beside a column of which were null; and the names of the columns of lists.
 
-    Spark looks at the size of a batch after each row that it gives to Python, and Arrow goes through all null lists since the last
+    Spark asks for the size of a batch after each row that it gives to Python, and Arrow goes through all null lists since the last
     other one each time: records without headers would take ten times as long (docs/clients.md C-P16).
     """
     lists = [f.name for f in rows.schema if isinstance(f.dataType, ArrayType)]
     kinds = {name: rows.schema[name].dataType for name in lists}
-    told = {WAS_NULL + name: F.col(name).isNull() for name in lists}
-    return rows.withColumns(told).withColumns(
+    marks = {WAS_NULL + name: F.col(name).isNull() for name in lists}
+    return rows.withColumns(marks).withColumns(
         {name: F.coalesce(name, F.array().cast(kinds[name])) for name in lists}
     ), lists
 
 
 def _with_null_lists(rows: DataFrame, lists: Sequence[str]) -> DataFrame:
-    """The same undone."""
-    told = [WAS_NULL + name for name in lists]
-    return rows.withColumns(
-        {name: F.when(~F.col(was), F.col(name)) for name, was in zip(lists, told, strict=True)}
-    ).drop(*told)
+    """The inverse of `without_null_lists`."""
+    restored = {name: F.when(~F.col(WAS_NULL + name), F.col(name)) for name in lists}
+    return rows.withColumns(restored).drop(*(WAS_NULL + name for name in lists))
 
 
-# What is decoded is kept while its tables are written, so that several outputs cost one pass over the rows (SPEC K6)
+# Decoded rows are kept while their tables are written, so that several outputs cost one pass over the rows (SPEC K6)
 
 _kept: ContextVar[list[DataFrame] | None] = ContextVar("crkafka_kept", default=None)
 
 
 @contextmanager
 def one_pass() -> Iterator[None]:
-    """Frames given to `keep_once` inside are computed once, and let go at the end."""
+    """Compute the frames that `keep_once` takes inside of this block once, and drop them at its end."""
     frames: list[DataFrame] = []
     before = _kept.set(frames)
     try:
@@ -196,7 +181,7 @@ def one_pass() -> Iterator[None]:
 
 
 def keep_once(frame: DataFrame) -> DataFrame:
-    """The frame, computed once if a pass is under way; else as it is."""
+    """The frame, computed once inside of `one_pass`; else unchanged."""
     frames = _kept.get()
     if frames is None:
         return frame

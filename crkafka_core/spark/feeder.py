@@ -1,4 +1,4 @@
-"""Tables whose rows Spark makes, kept fresh by a warm session: in the host's own, or in a process beside it (SPEC K6, A7).
+"""Keeps tables fresh whose rows Spark makes, by a warm session of the host, or of a process beside it (SPEC K6, A7).
 
 `python -m crkafka_core.spark.feeder` is that process, for hosts without Spark.
 """
@@ -11,9 +11,8 @@ import os
 import sys
 import threading
 import uuid
-from collections.abc import Callable
-from contextlib import suppress
-from typing import TypeVar
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 from pyspark.sql import SparkSession
 
@@ -27,18 +26,15 @@ from crkafka_core.model.rows import Region, Table
 from crkafka_core.plane import tables as plane
 from crkafka_core.plane.passes import AT_ONCE
 from crkafka_core.region.joining import Joining
-from crkafka_core.region.keeper import Keeper, Tell, Way
+from crkafka_core.region.keeper import Keeper, Tell
 from crkafka_core.spark import java_log, launch, location, tables
 from crkafka_core.still import starting, telling
 
-_log = logging.getLogger(__name__)
-T = TypeVar("T")
 
+class BySpark:
+    """A keeper's `Way` of writing, by a Spark session."""
 
-class BySpark(Way):
-    """By a Spark session."""
-
-    lease, pause = plane.SPARK_FEEDER, 0.1
+    lease, pause, grows = plane.SPARK_FEEDER, 0.1, False
 
     def __init__(
         self,
@@ -48,11 +44,10 @@ class BySpark(Way):
         news: Tell,
         why_not: Callable[[], str] = lambda: "",
     ) -> None:
-        """`session` is asked once, when there is something to write; `why_not` says why there can be no job now.
-
-        `news` hears of a write that takes long.
+        """`session` is called once, when a table is due; `why_not` gives the reason why no job can run now; `news` takes messages on a
+        write that takes long.
         """
-        self._region, self._session, self._news, self._why_not = region, session, news, why_not
+        self._region, self._session, self._news, self.why_not = region, session, news, why_not
         self._left = region.config.left_to_others
         self._joining = Joining(region, MEANS, news)
         self._spark: SparkSession | None = None
@@ -64,8 +59,7 @@ class BySpark(Way):
         """Whether there is a session."""
         return self._spark is not None
 
-    def why_not(self) -> str:
-        return self._why_not()
+    def prepare(self) -> None: ...
 
     def families(self, reader: Reader, row: Region) -> list[list[Table]]:
         return plane.fed_by_spark(reader, row, self._left)
@@ -78,21 +72,25 @@ class BySpark(Way):
         return "" if self._spark is None else launch.over(self._spark)
 
     def fence(self, name: str) -> None:
-        self._told(name, lambda spark: tables.fence(spark, self._region, name))
+        with self._writing(name) as spark:
+            tables.fence(spark, self._region, name)
 
     def advance(self, name: str) -> None:
-        done = self._told(name, lambda spark: tables.advance(spark, self._region, name, limit=AT_ONCE))
+        with self._writing(name) as spark:
+            done = tables.advance(spark, self._region, name, limit=AT_ONCE)
         if done is not None:
             self._joining.committed(name)
 
     def between(self) -> None:
         self._joining.begin()
 
-    def _told(self, name: str, work: Callable[[SparkSession], T]) -> T:
+    @contextmanager
+    def _writing(self, name: str) -> Iterator[SparkSession]:
+        """Mark the jobs of a write, and report one that takes long."""
         assert self._spark is not None
         location.tag_jobs(self._spark, self._tag)
         with telling(self._still, lambda s: self._still_writing(name, s)):
-            return work(self._spark)
+            yield self._spark
 
     def _still_writing(self, name: str, seconds: float) -> str:
         why = ""
@@ -115,7 +113,7 @@ class BySpark(Way):
 
 
 def main() -> int:
-    """As a process: the region's configuration and the token of its lease come by a pipe, and the end of it is the end."""
+    """The process: a pipe brings the region's configuration and the token of its lease; at the end of the pipe it ends."""
     from crkafka_core.region import Region
     from crkafka_core.spark.session import open_session
 
@@ -123,7 +121,7 @@ def main() -> int:
     logs.about(config.region)
     logs.begin(logs.level("WARNING"), logs.form())
     logs.in_one_voice()
-    logging.getLogger("crkafka_core.region.keeper").setLevel(logging.ERROR)  # what else it has to say its host tells
+    logging.getLogger("crkafka_core.region.keeper").setLevel(logging.ERROR)  # its host reports the rest
 
     def tell(text: str, good: bool = False) -> None:
         print(json.dumps([text, good]), flush=True)
@@ -146,7 +144,7 @@ def main() -> int:
             launch.cap_log()
         if way.warm:
             keeper.end()
-        else:  # a host that ends so soon does not wait for Spark's start; the next one, or others, write the tables
+        else:  # the host ends during Spark's start, and does not wait for it; the next one writes the tables
             keeper.abandon()
             java_log.remove()
             os._exit(0)

@@ -1,19 +1,18 @@
 """Shapes on DataFrames: functions of a user's program that make a table's rows of a checkpoint's (SPEC K6).
 
-Spark runs the function and makes the files; nothing here commits. Tasks write the rows as the pool of a host does, so that bounds and
-counts are the writer's own. What a failed task leaves lies in the folder of its permit, and is never referenced.
+Spark runs the function, and its tasks write the files as a host's pool does; nothing here commits. Files of a failed task are in the
+folder of its permit, and never referenced.
 """
 
 from __future__ import annotations
 
-import importlib
 import pickle
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from functools import partial
 from typing import cast
 
 import pyarrow as pa
@@ -34,7 +33,7 @@ from crkafka_core.lake.folder import folder_of
 from crkafka_core.lake.new_files import NewFiles, Output
 from crkafka_core.lake.port import NewFile
 from crkafka_core.lake.road import Means
-from crkafka_core.lake.transform import numbered
+from crkafka_core.lake.transform import load, numbered
 from crkafka_core.lake.worker import Made
 from crkafka_core.model.errors import ConfigError, DataLoss, Refused
 from crkafka_core.model.rows import Table
@@ -45,35 +44,19 @@ from crkafka_core.spark.decode import WAS_NULL, Decoded, one_pass, without_null_
 from crkafka_core.spark.schema import CHECKPOINT, no_records
 
 Shape = Callable[[DataFrame], DataFrame | Decoded | Mapping[str, DataFrame]]
-"""Makes a table's rows of a checkpoint's, row by row, and keeps the column `crkafka_checkpoint`. Several outputs, by their names,
-are several tables: each row has to be in exactly one of them."""
+"""Makes a table's rows of a checkpoint's, row by row, and keeps the column `crkafka_checkpoint`. Several outputs, by name, are several
+tables: each row has to be in exactly one."""
 
 
 def means(spark: SparkSession | None) -> Means:
-    """What tables are written with where there is a session, or none."""
+    """The means to write tables with this session, or without one."""
     return Means(frames=None if spark is None else partial(FrameShape, spark))
 
 
-def load(shape: str, table: str, region: str) -> Shape:
-    """The function that a table's declaration names; a program without it cannot write the table."""
-    module, _, path = shape.partition(":")
-    try:
-        found = reduce(getattr, path.split("."), importlib.import_module(module))
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(
-            f"Table {table} of region {region} is written by its shape {shape}, which is not here: {error}.",
-            hint="Install the program that has it where tables are written, or put its folder on PYTHONPATH. "
-            "Nothing was written: other rows do not belong in this table.",
-        ) from error
-    if not callable(found):
-        raise ConfigError(f"{shape}, the shape of table {table}, is not a function.")
-    return found
-
-
 class FrameShape:
-    """A `Maker`: one shape on the records of one pass."""
+    """The `Maker` of files of one shape, for the records of one pass."""
 
-    alarm = ""  # it follows no schema but its own
+    alarm = ""
 
     def __init__(
         self,
@@ -85,7 +68,7 @@ class FrameShape:
     ) -> None:
         """`taken`: output → its table."""
         self._spark, self._config, self._table, self._plan, self._taken = spark, config, table, plan, taken
-        self._shape = load(table.shape or "", table.name, config.region)
+        self._shape: Shape = load(table.shape or "", table.name)
 
     def schemas(self) -> Mapping[str, pa.Schema]:
         return {name: _columns(frame) for name, frame in self._run()[0].items()}
@@ -105,9 +88,11 @@ class FrameShape:
         return made
 
     def _run(self) -> tuple[Mapping[str, DataFrame], DataFrame | None]:
-        """The rows of each output, and records that are skipped, which are only counted."""
+        """The rows of each output, and skipped records, which are only counted."""
         plan, spark = self._plan, self._spark
-        given = self._shape(no_records(spark) if plan is None else frames.counted(spark, self._config, plan))
+        given = self._shape(
+            no_records(spark) if plan is None else frames.from_plan(spark, self._config, plan, counted=True)
+        )
         skipped = given.skipped if isinstance(given, Decoded) else None
         if isinstance(given, Decoded):
             keeps = given.on_bad_record == "dead_letter" or DEAD in self._taken
@@ -126,7 +111,7 @@ class FrameShape:
         return _Target(self._config.to_json(), self._taken[name], replace(output, storage=cast(Storage, None)))
 
     def _written(self, frame: DataFrame, target: _Target | None) -> tuple[list[NewFile], Counter[int]]:
-        """Files of the rows, made by tasks; without a target the rows are only counted."""
+        """Files of the rows, and their numbers by checkpoint; without a target the rows are only counted."""
         shipping.ship(self._spark)
         rows, lists = without_null_lists(frame)
         tasks = rows.mapInArrow(partial(_write, numbered(_columns(frame)), lists, target), _MADE)
@@ -143,7 +128,7 @@ _MADE = StructType([StructField("made", BinaryType())])
 
 
 def _columns(frame: DataFrame) -> pa.Schema:
-    """Of an output's table, without the checkpoint's number."""
+    """Columns of an output's table, without the checkpoint's number."""
     return to_arrow_schema(StructType([f for f in frame.schema if f.name != CHECKPOINT]).toNullable())
 
 
@@ -152,7 +137,7 @@ def _columns(frame: DataFrame) -> pa.Schema:
 
 @dataclass(frozen=True)
 class _Target:
-    """Where a task writes. References of the configuration are resolved in the task (SPEC U2)."""
+    """The table that a task writes to. References of the configuration are resolved in the task (SPEC U2)."""
 
     config: str
     table: Table
@@ -162,7 +147,7 @@ class _Target:
         config = RegionConfig.from_json(self.config)
         if in_catalog(self.table.path):
             storage = formats.opened(config, self.table).storage
-        else:  # without the packages that read its log
+        else:  # an executor may lack the packages that read the log
             storage = folder_of(self.table.path, config.resolve().storage_options)
         return replace(self.without_storage, storage=storage)
 
@@ -170,7 +155,7 @@ class _Target:
 def _write(
     columns: pa.Schema, lists: Sequence[str], target: _Target | None, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Write the rows of one task; its files, with the number of rows of each checkpoint, pickled."""
+    """Write the rows of one task. Its files and the number of rows of each checkpoint, pickled."""
     files = NewFiles(None if target is None else target.output(), columns)
     try:
         for batch in batches:
@@ -187,7 +172,7 @@ def _write(
 
 @contextmanager
 def _own_errors(table: str) -> Iterator[None]:
-    """Raises what a task of ours has raised: Spark puts two stack traces around it."""
+    """Raise the error of a task of ours, which Spark puts between two stack traces."""
     try:
         yield
     except PySparkException as error:

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+import pickle
 import weakref
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
 
 from crkafka_core.config.region_config import RegionConfig
 from crkafka_core.holder import holder
 from crkafka_core.lake import erase
+from crkafka_core.lake.again import check_held
 from crkafka_core.lake.handle import Handle
 from crkafka_core.lake.hold import Hold, keeping
 from crkafka_core.model.selection import Moment, Selection
 from crkafka_core.plane import limits, reading
 from crkafka_core.plane.reading import Reading, ReadPlan
-from crkafka_core.spark import segment_files, tasks
+from crkafka_core.spark import location, segment_files, shipping
 from crkafka_core.spark.schema import columns_of, with_checkpoint
-from crkafka_core.spark.work import ReadRequest
+from crkafka_core.spark.work import ReadRequest, Work, packed, rows_of_shares, spread
 
+EVERY_COLUMN = tuple(with_checkpoint().fieldNames())
 LINGER = 600.0
-"""Seconds for which segments are still held once the DataFrame of `checkpoints` is gone: what was derived from it may still run."""
+"""Seconds for which segments are held after the DataFrame of `checkpoints` is gone: frames derived from it may still run."""
 
 
 def checkpoints(
@@ -52,7 +55,7 @@ def checkpoints(
     names = _names(columns)
     taken, hold = take(region, ids=ids, after=after, upto=upto)
     try:
-        frame = _frame(spark, region.config, taken.plan.selecting(selection), names)
+        frame = from_plan(spark, region.config, taken.plan.selecting(selection), names)
     except BaseException:
         hold.end()
         raise
@@ -81,43 +84,45 @@ def held(
     names = _names(columns)
     taken, hold = take(region, ids=ids, after=after, upto=upto)
     with hold:
-        yield _frame(spark, region.config, taken.plan.selecting(selection), names)
+        yield from_plan(spark, region.config, taken.plan.selecting(selection), names)
         hold.check()
-
-
-def from_plan(spark: SparkSession, config: RegionConfig, plan: ReadPlan) -> DataFrame:
-    """The DataFrame of a plan that somebody holds."""
-    return _frame(spark, config, plan, _names(None))
 
 
 def _names(columns: Sequence[str] | None) -> tuple[str, ...]:
     """The columns of the answer, in order."""
-    named = with_checkpoint().fieldNames() if columns is None else list(dict.fromkeys(columns))
-    return tuple(columns_of(named).fieldNames())
+    return EVERY_COLUMN if columns is None else tuple(columns_of(list(dict.fromkeys(columns))).fieldNames())
 
 
-def _frame(spark: SparkSession, config: RegionConfig, plan: ReadPlan, names: tuple[str, ...]) -> DataFrame:
-    wanted = ReadRequest(names, plan.selection)
-    parts = [segment_files.frame(spark, config, plan, wanted)] if plan.segments else []
+def from_plan(
+    spark: SparkSession,
+    config: RegionConfig,
+    plan: ReadPlan,
+    names: tuple[str, ...] = EVERY_COLUMN,
+    *,
+    counted: bool = False,
+) -> DataFrame:
+    """The rows of a plan whose segments are held. `counted`: the rows of each file are counted as it is read."""
+    wanted, parts = ReadRequest(names, plan.selection), list[DataFrame]()
+    if plan.segments:
+        segment_files.check_names(plan)
+        if counted or segment_files.needs_arrow(config, plan):
+            shares = packed(plan.segments, segment_files.tasks(spark, plan.segments))
+            parts.append(_by_tasks(spark, config, shares, wanted))
+        else:
+            parts.append(segment_files.frame(spark, config, plan, wanted))
     if plan.ranges:
-        parts.append(tasks.of_ranges(spark, config, plan, wanted))
-    return _together(spark, parts, columns_of(names))
-
-
-def counted(spark: SparkSession, config: RegionConfig, plan: ReadPlan) -> DataFrame:
-    """The rows of a plan that is held, each file's counted as it is read: they cannot be counted after a shape."""
-    names = _names(None)
-    wanted = ReadRequest(names, plan.selection)
-    parts = [segment_files.by_arrow(spark, config, plan, wanted)] if plan.segments else []
-    if plan.ranges:
-        parts.append(tasks.of_ranges(spark, config, plan, wanted))
-    return _together(spark, parts, columns_of(names))
-
-
-def _together(spark: SparkSession, parts: Sequence[DataFrame], columns: StructType) -> DataFrame:
+        check_held(config, plan)
+        parts.append(_by_tasks(spark, config, spread(plan.ranges, 2 * location.slots(spark)), wanted))
     if not parts:
-        return spark.createDataFrame([], columns)
+        return spark.createDataFrame([], columns_of(names))
     return parts[0] if len(parts) == 1 else parts[0].unionAll(parts[1])
+
+
+def _by_tasks(spark: SparkSession, config: RegionConfig, shares: Sequence[Work], wanted: ReadRequest) -> DataFrame:
+    """The rows of all shares, each read by a task in Python."""
+    shipping.ship(spark)
+    run = partial(rows_of_shares, config.to_json(), [pickle.dumps(share) for share in shares], wanted)
+    return spark.range(0, len(shares), 1, len(shares)).mapInArrow(run, columns_of(wanted.columns))
 
 
 def take(

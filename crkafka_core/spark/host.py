@@ -1,10 +1,9 @@
 """The Spark host: each member is a Spark job of one long-lived task, restarted on its own (SPEC K1, G5).
 
-Spark restarts a task that died, at once and elsewhere if need be. Its failure limit ends one job, so one member and no other;
-that job is submitted again by the supervisor, for as long as the region wants the member. What flaps is stopped by the
-region's own budgets (SPEC X6). The limit itself stays as it is, so that a table's job that can only fail does so soon.
+Spark restarts a task that died, on another executor if need be. Its failure limit ends one job, which is one member; the supervisor
+submits that job again as long as the region wants the member. The region's own budgets stop a member that flaps (SPEC X6).
 
-Threads here: `host` watches SQL, and sees to the fences that a rewind owes (SPEC X4); one `member …` thread per job waits for Spark.
+Threads: `host` watches SQL and starts the fences of a rewind (SPEC X4); one `member …` thread per job waits for Spark.
 """
 
 from __future__ import annotations
@@ -43,17 +42,15 @@ _log = logging.getLogger(__name__)
 _EXECUTORS = 60.0
 """Seconds for executors of a cluster to come."""
 _FAILED = 1
-"""Stands for the exit code of a job that Spark gave up."""
+"""Exit code of a job that Spark gave up."""
 
 
 class MemberJob:
     """One member as one Spark job of one task, submitted when made."""
 
-    def __init__(
-        self, spark: SparkSession, name: str, order: tuple[str, str, str, str], failed: Callable[[str], None]
-    ) -> None:
-        """`order`: for `be_member`. `failed` hears why the job failed as a whole; a task that Spark restarted is not a failed job."""
-        self._spark, self._order, self._failed = spark, order, failed
+    def __init__(self, spark: SparkSession, name: str, order: tuple[str, str, str, str]) -> None:
+        """`order`: the arguments of `be_member`."""
+        self._spark, self._order = spark, order
         self._tag = f"crkafka-{uuid.uuid4().hex[:12]}"
         self._code = _FAILED
         self._cancelled = False
@@ -70,7 +67,7 @@ class MemberJob:
         return self._code
 
     def terminate(self) -> None:
-        """Nothing reaches a task from here: members end when SQL says that their region is idle."""
+        """Nothing: a member ends when its region is idle by SQL."""
 
     def kill(self) -> None:
         """Cancel the job."""
@@ -83,7 +80,6 @@ class MemberJob:
         try:
             self._code = self._submit()
         except Exception as error:
-            self._failed(f"{type(error).__name__}: {error}"[:2000])
             if not self._cancelled and not launch.gone():
                 _log.warning("the %s failed as a job of Spark: %s", self._thread.name, _first_line(error))
 
@@ -113,13 +109,13 @@ class MemberJob:
 
 
 def _first_line(error: Exception) -> str:
-    """Of Java's own error, without which call of ours met it."""
+    """The first line of Java's own error, without the call that met it."""
     lines = str(error).splitlines()
     return lines[1].removeprefix(": ") if isinstance(error, Py4JJavaError) and len(lines) > 1 else lines[0]
 
 
 class SparkHost(Supervisor[MemberJob]):
-    """Members of one region as tasks of one session; `members` is the number to make room for, by default the wanted one."""
+    """Members of one region as tasks of one session."""
 
     def __init__(
         self,
@@ -131,18 +127,17 @@ class SparkHost(Supervisor[MemberJob]):
         log_format: str = "text",
     ) -> None:
         self._spark, self._region, self._members = spark, region, members
+        """`members`: the number of task slots to ask for; None: the wanted number of members."""
         self._fencing: threading.Thread | None = None
-        self._errors: dict[str, list[str]] = {}
         config_json = region.config.to_json()
 
         def submit(name: str) -> MemberJob:
-            order = (config_json, name, log_level, log_format)
-            return MemberJob(spark, name, order, self._errors.setdefault(name, []).append)
+            return MemberJob(spark, name, (config_json, name, log_level, log_format))
 
         super().__init__(region.config, region.plane, submit)
 
     def begin(self) -> None:
-        """Refuse at once what cannot work; then host in the background."""
+        """Refuse a session that cannot host, then start the members."""
         wanted = self._members or self._region.plane.read(lambda _, row: row.members_wanted)
         check_session(self._spark)
         check_slots(self._spark, wanted)
@@ -150,23 +145,23 @@ class SparkHost(Supervisor[MemberJob]):
         super().begin()
 
     def given_up(self) -> str:
-        """Why none of the wanted members will be started any more."""
+        """Why no member will be started any more, or ""."""
         return launch.over(self._spark) or super().given_up()
 
     def pids(self) -> dict[str, int]:
         """Process ids of the members that are registered from this machine, by name."""
         here = socket.gethostname()
         rows = self._region.plane.read(lambda reader, row: roster.all_of(reader))
-        said = {m.name: m.host.split(" pid ") for m in rows if m.status is MemberStatus.LIVE}
-        return {name: int(parts[1]) for name, parts in said.items() if len(parts) == 2 and parts[0] == here}
+        hosts = {m.name: m.host.split(" pid ") for m in rows if m.status is MemberStatus.LIVE}
+        return {name: int(parts[1]) for name, parts in hosts.items() if len(parts) == 2 and parts[0] == here}
 
     def feeder(self, tell: Callable[[str], None], news: Callable[[str], None]) -> Keeper:
-        """Keeps tables fresh in the session of the members."""
+        """The keeper of tables, in the session of the members."""
         way = BySpark(self._region, lambda: self._spark, news=news, why_not=self._no_slot)
         return Keeper(self._region, way, tell=tell)
 
     def _no_slot(self) -> str:
-        """Members take a slot each for as long as they run: a job beside them would wait for ever."""
+        """Why no other job can run, or "": each member takes a slot as long as it runs."""
         wanted = self._region.plane.read(lambda _, row: row.members_wanted)
         if location.is_connect(self._spark) or task_slots(self._spark) > wanted:
             return ""
@@ -175,12 +170,8 @@ class SparkHost(Supervisor[MemberJob]):
             "tables are left to others; give it one core more"
         )
 
-    def errors(self) -> dict[str, list[str]]:
-        """Jobs that failed as a whole, and why; a task that Spark restarted is not a failed job."""
-        return {name: list(errors) for name, errors in sorted(self._errors.items()) if errors}
-
     def also(self, region: Region) -> None:
-        """Cap the log of Java. Make the fences that a rewind owes, in a thread of their own: a slow table must not hold up restarts."""
+        """Cap Java's log, and fence tables during a rewind, on another thread: a slow table must not delay restarts."""
         launch.cap_log()
         if region.phase is not Phase.REWINDING or (self._fencing is not None and self._fencing.is_alive()):
             return
@@ -196,14 +187,14 @@ class SparkHost(Supervisor[MemberJob]):
 
 
 def open_host(region: Handle, logs: Path | None) -> SparkHost:
-    """The host of a region whose configuration names Spark; members log to Spark's own logs, in local mode `spark.log`."""
+    """The host of a region whose configuration names Spark; members write to Spark's logs, in local mode `spark.log`."""
     log_level, log_format = logs_of.level("INFO"), logs_of.form()
     opened = session.open_session(region.config, log=java_log.path() if logs is None else logs / "spark.log")
     return SparkHost(opened, region, log_level=log_level, log_format=log_format)
 
 
 def check_session(spark: SparkSession) -> None:
-    """Speculation would start a second member of the same name beside a slow one (SPEC K1)."""
+    """Refuse speculation, which would start a second member of one name (SPEC K1)."""
     if str(spark.conf.get("spark.speculation", "false")).lower() == "true":
         raise ConfigError(
             "Spark's speculation is on: it would run a member twice.",
@@ -212,24 +203,23 @@ def check_session(spark: SparkSession) -> None:
 
 
 def check_slots(spark: SparkSession, wanted: int) -> None:
-    """Too few task slots: members would wait for each other for ever, and the group never settle (SPEC K1)."""
-    if location.is_connect(spark):
-        there = location.slots(spark)
-    else:
-        there = task_slots(spark)
-        end = time.monotonic() + (0.0 if location.is_local(spark) else _EXECUTORS)
-        while there < wanted and time.monotonic() < end:
-            time.sleep(0.5)
-            there = task_slots(spark)
-    if there < wanted:
+    """Refuse too few task slots: the members would wait for each other for ever (SPEC K1)."""
+    slots = task_slots(spark)
+    end = time.monotonic() + (0.0 if location.is_connect(spark) or location.is_local(spark) else _EXECUTORS)
+    while slots < wanted and time.monotonic() < end:
+        time.sleep(0.5)
+        slots = task_slots(spark)
+    if slots < wanted:
         raise ConfigError(
-            f"{plural(wanted, 'member needs', 'members need')} {plural(wanted, 'task slot')}; this Spark has {there}.",
+            f"{plural(wanted, 'member needs', 'members need')} {plural(wanted, 'task slot')}; this Spark has {slots}.",
             hint=f"Each member is one task that never ends: give Spark {plural(wanted, 'core')} or more, and one more for tables.",
         )
 
 
 def task_slots(spark: SparkSession) -> int:
-    """Tasks that run at once in a classic session, as of now."""
+    """Number of tasks that run at once, as of now."""
+    if location.is_connect(spark):
+        return location.slots(spark)
     context = spark.sparkContext
     cpus = max(1, int(context.getConf().get("spark.task.cpus", "1")))
     if location.is_local(spark):
@@ -241,7 +231,7 @@ def task_slots(spark: SparkSession) -> int:
 @contextmanager
 def hosted(region: Handle, spark: SparkSession | None = None, *, members: int | None = None) -> Iterator[SparkHost]:
     """Members run as Spark tasks until the block ends, then the region is stopped; without `spark`, in the session of `host.spark`."""
-    from crkafka_core.region.region import Region  # the facade knows this room by name only
+    from crkafka_core.region.region import Region  # the room of regions loads this one by an entry point
 
     facade = region if isinstance(region, Region) else Region(region.config, region.plane)
     mine = spark or session.open_session(region.config, log=java_log.path())

@@ -1,4 +1,4 @@
-"""What Java writes for a Spark of ours: a log in a folder of this process, gone at its end unless an error names it."""
+"""Folder of this process for its Spark: Java's log, and the settings of the start; removed at the end, unless an error names the log."""
 
 from __future__ import annotations
 
@@ -14,23 +14,30 @@ from pathlib import Path
 from crkafka_core.holder import is_gone, machine
 
 PREFIX = "crkafka-spark-"
+SETTINGS = ".conf"
 _KEPT = 7 * 86_400.0
-"""Seconds for which the log of a process that is gone stays: somebody may have been told to look there."""
+"""Seconds for which the log of a process that has ended stays, since an error may name it."""
+_STARTS = 3_600.0
+"""Seconds for which a file of settings may be in use by a start."""
 _folder: list[Path] = []
 
 
 def path() -> Path:
-    """Of this process's Spark; its folder is made when it is first asked for."""
+    """The log; its folder is made at the first call."""
+    return folder() / "spark.log"
+
+
+def folder() -> Path:
     if not _folder:
         remove_left_over()
         _folder.append(Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-")))
         atexit.register(remove)
-    return _folder[0] / "spark.log"
+    return _folder[0]
 
 
 def keep() -> str:
-    """The log, if anything was written: it outlives this process."""
-    if not _folder or not any(_folder[0].iterdir()):
+    """The log, if there is one: it outlives this process from now on."""
+    if not _folder or not path().exists():
         return ""
     log = path()
     _folder.clear()
@@ -38,17 +45,22 @@ def keep() -> str:
 
 
 def remove() -> None:
-    """Unless it is kept."""
+    """Remove the folder, unless its log is kept."""
     for folder in _folder:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def remove_left_over() -> None:
-    """Folders of processes that were killed, or that kept their log, a week ago."""
+    """Remove what killed processes have left: settings after an hour, logs, kept ones too, after a week."""
+    now = time.time()
     for left in Path(tempfile.gettempdir()).glob(f"{PREFIX}*-*"):
         pid = re.match(rf"{PREFIX}(\d+)-", left.name)
         with suppress(OSError):
-            last = max(file.lstat().st_mtime for file in (left, *left.iterdir()))
-            mine = left.lstat().st_uid == os.geteuid() and not left.is_symlink()
-            if mine and pid is not None and is_gone(machine(), int(pid[1])) and time.time() - last > _KEPT:
+            if pid is None or left.lstat().st_uid != os.geteuid() or left.is_symlink():
+                continue
+            ages = {file: now - file.lstat().st_mtime for file in (left, *left.iterdir())}
+            for file in ages:
+                if file.suffix == SETTINGS and ages[file] > _STARTS:
+                    file.unlink()
+            if is_gone(machine(), int(pid[1])) and min(ages.values()) > _KEPT:
                 shutil.rmtree(left, ignore_errors=True)

@@ -1,7 +1,7 @@
-"""Starts a classic Spark session whose settings no other process can read, and whose Java writes to a log of ours.
+"""Starts a classic Spark session whose settings no other user can read, and whose Java writes to a log of ours; and tells why Java failed.
 
-PySpark by itself writes every setting on the command line of spark-submit, where `ps` shows it (docs/clients.md C-P9). Here they go through
-a file that only this user can read, and that is gone once Java has read it. Secrets are hidden in Spark's own pages and logs.
+PySpark itself puts every setting on the command line of spark-submit, where `ps` shows it (docs/clients.md C-P9). Here they are in a
+file that only this user can read, until Java has read it. Spark's own pages and logs hide secrets.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ import logging
 import os
 import re
 import tempfile
-import time
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,17 +29,14 @@ from crkafka_core.spark import java_log
 
 REDACTION = "spark.redaction.regex"
 CLOSED = {"spark.ui.enabled": "false"}
-"""Spark's pages ask for no login, and end jobs: members and tables. Whoever wants them says so."""
-_OLD = 3_600.0
-"""Seconds after which no start can be under way any more."""
+"""Spark's pages ask for no login, and end jobs, which are members and tables: only a configuration turns them on."""
 _log: Path | None = None
 
 
 def start(settings: Mapping[str, str], *, hidden: Collection[str] = (), log: Path | None = None) -> SparkSession:
-    """The session of this process; `hidden` names settings that Spark never shows, `log` takes what Java writes.
+    """The session of this process. `hidden`: settings that Spark never shows. `log`: Java's output.
 
-    With a Java that runs already nothing is put on a command line, and settings are handed to it. What a local master opens is for
-    this machine alone.
+    A Java that runs already is handed the settings. A local master opens its ports for this machine only.
     """
     global _log
     logging.getLogger().addFilter(_is_not_py4js)
@@ -65,23 +61,23 @@ def start(settings: Mapping[str, str], *, hidden: Collection[str] = (), log: Pat
 
 
 def _is_not_py4js(record: logging.LogRecord) -> bool:
-    """Of a connection that Java's end has cut py4j writes a traceback to the root logger, or not, as it happens: `failed` says it."""
+    """False for py4j's traceback of a connection that ended with Java; `failed` is the error for that."""
     return record.msg != "Exception while sending command."
 
 
 def failed(error: BaseException, what: str = "failed") -> ServiceFailed:
-    """What Java said, in a sentence, with the log that says more."""
+    """Java's error as one sentence, with the name of its log."""
     java_log.keep()
     if isinstance(error, Py4JNetworkError) or gone():
         return ServiceFailed("Spark", "its Java process has ended", log=_log, hint="Was it killed, or out of memory?")
     java = getattr(error, "java_exception", None)
-    said = str(java.toString() if java is not None else error).splitlines()
-    reason = re.sub(r"^([\w$]+\.)+[\w$]+(Exception|Error): ", "", said[0]) if said else type(error).__name__
+    lines = str(java.toString() if java is not None else error).splitlines()
+    reason = re.sub(r"^([\w$]+\.)+[\w$]+(Exception|Error): ", "", lines[0]) if lines else type(error).__name__
     return ServiceFailed("Spark", f"{what}: {reason.rstrip('.')}", log=_log)
 
 
 def over(spark: SparkSession) -> str:
-    """Why the session does no work any more, in words. Its Java may live on: a cluster that removes the application stops it alone."""
+    """Why the session has ended, or "": a cluster that removes the application stops the session, and Java lives on."""
     if gone():
         return "Spark's Java process has ended; was it killed, or out of memory?"
     session: Any = spark
@@ -94,59 +90,46 @@ def over(spark: SparkSession) -> str:
 
 
 def explained(error: BaseException) -> ServiceFailed | None:
-    """The error in a sentence if it came out of Spark's Java, or if that is gone; None for another."""
+    """The error as a sentence if it is one of Spark's Java, or Java has ended; None for another."""
     from pyspark.errors import PySparkException
 
     return failed(error) if isinstance(error, Py4JError | PySparkException) or gone() else None
 
 
 def gone() -> bool:
-    """Whether the Java process of this session has ended by itself."""
+    """Whether the session's Java process has ended."""
     process: Any = getattr(SparkContext._gateway, "proc", None)
     return process is not None and process.poll() is not None
 
 
 def cap_log() -> None:
-    """Begin the log of Java anew when it has grown too long."""
+    """Truncate the log of Java once it is too long."""
     if _log is not None:
         logs.cap(_log)
 
 
 def redaction(hidden: Collection[str] = ()) -> str:
-    """For `spark.redaction.regex`: our names of secrets, and these settings."""
+    """The value of `spark.redaction.regex`: our names of secrets, and these settings."""
     return "(?i)" + "|".join([secret.WORDS, "access[.]?key", *(f"^{re.escape(key)}$" for key in sorted(hidden))])
 
 
 def _need_java() -> None:
-    """spark-submit looks in JAVA_HOME and on the path alone."""
+    """Set JAVA_HOME: spark-submit looks there and on the path only."""
     os.environ.setdefault("JAVA_HOME", str(find_java().resolve().parents[1]))
 
 
 @contextmanager
 def _properties(settings: Mapping[str, str]) -> Iterator[Path]:
-    """A file of Java properties that nobody else can read."""
-    _remove_left_over()
-    handle, name = tempfile.mkstemp(prefix="crkafka-spark-", suffix=".conf")
-    try:
-        with os.fdopen(handle, "w", encoding="ascii") as file:
-            for key, value in settings.items():
-                file.write(f"{_escaped(key)}={_escaped(value)}\n")
-        yield Path(name)
-    finally:
-        Path(name).unlink(missing_ok=True)
-
-
-def _remove_left_over() -> None:
-    """Files of ours whose process was killed before Java had read them; a start takes seconds."""
-    for left in Path(tempfile.gettempdir()).glob("crkafka-spark-*.conf"):
-        with suppress(OSError):
-            found = left.lstat()
-            if found.st_uid == os.geteuid() and time.time() - found.st_mtime > _OLD:
-                left.unlink()
+    """A file of Java properties that no other user can read."""
+    folder = java_log.folder()
+    with tempfile.NamedTemporaryFile("w", encoding="ascii", dir=folder, suffix=java_log.SETTINGS) as file:
+        file.writelines(f"{_escaped(key)}={_escaped(value)}\n" for key, value in settings.items())
+        file.flush()
+        yield Path(file.name)
 
 
 def _escaped(text: str) -> str:
-    """As `java.util.Properties` reads it."""
+    """The text as `java.util.Properties` reads it."""
     out = []
     for letter in text:
         if letter.isascii() and (letter.isalnum() or letter in "._-/"):
@@ -159,7 +142,7 @@ def _escaped(text: str) -> str:
 
 @contextmanager
 def _submit_arguments(properties: Path) -> Iterator[None]:
-    """The person's own `spark-defaults.conf` and $PYSPARK_SUBMIT_ARGS still count."""
+    """Have spark-submit read these properties beside the user's own `spark-defaults.conf` and $PYSPARK_SUBMIT_ARGS."""
     name = "PYSPARK_SUBMIT_ARGS"
     given = os.environ.get(name)
     os.environ[name] = f"--properties-file {properties} --load-spark-defaults {given or 'pyspark-shell'}"
@@ -174,9 +157,9 @@ def _submit_arguments(properties: Path) -> Iterator[None]:
 
 @contextmanager
 def _process(log: Path | None) -> Iterator[dict[str, Any]]:
-    """How Java is started: in a session of its own, so that a signal to our whole group leaves it running for the last cut (fault 81).
+    """Arguments that start Java in a session of its own: a signal to our process group leaves it running for the last cut (fault 81).
 
-    It ends with us all the same: its standard input does.
+    It ends with this process, by its standard input.
     """
     if log is None:
         yield {"start_new_session": True}

@@ -1,12 +1,13 @@
-"""Paths as Spark's file systems write them, and questions about a session that classic and Connect answer differently (SPEC K5)."""
+"""Paths in the form of Spark's file systems, and properties of a session, classic or Connect (SPEC K5)."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 
 from pyspark.sql import SparkSession
 
-from crkafka_core.config.location import hadoop_url, store_of
+from crkafka_core.config.location import hadoop_url, in_catalog
 from crkafka_core.model.errors import Refused
 
 _LISTED_BY_DRIVER = 20_000
@@ -14,48 +15,43 @@ _LISTED_BY_DRIVER = 20_000
 
 EXACTLY = {
     "mergeSchema": "false",
-    # A session may tolerate files that are missing or broken; rows of a checkpoint never go missing in silence (SPEC K3).
+    # A session may tolerate missing or broken files; a read of checkpoints does not (SPEC K3).
     "ignoreMissingFiles": "false",
     "ignoreCorruptFiles": "false",
 }
-"""How Spark's own reader reads what SQL names; options of a read win over settings of the session."""
+"""Options of Spark's own reader for segments; they win over settings of the session."""
 _TOLERATES = ("spark.sql.files.ignoreMissingFiles", "spark.sql.files.ignoreCorruptFiles")
 
 
 def uri(root: str, relative: str = "") -> str:
-    """A storage root or table path, and something below it, as Hadoop's file systems name it."""
+    """A storage root or table path, and a path below it, as Hadoop's file systems name it."""
     whole = f"{root.rstrip('/')}/{relative}" if relative else root.rstrip("/") or "/"
     return f"file://{whole}" if whole.startswith("/") else hadoop_url(whole)  # spaces are not quoted
 
 
-def identifier(name: str) -> str:
-    """One name in SQL, whatever it is made of."""
-    return "`" + name.replace("`", "``") + "`"
-
-
-def quoted(name: str) -> str:
-    """A table's name in a catalog as SQL takes it, also with a hyphen."""
-    return ".".join(map(identifier, name.split(".")))
+def iceberg_name(spark: SparkSession, path: str) -> str:
+    """The name in SQL of an Iceberg table, at a path (`…/warehouse/name`) or in a catalog. A path gets a catalog of this session."""
+    if in_catalog(path):
+        return ".".join("`" + part.replace("`", "``") + "`" for part in path.split("."))
+    parent, name = path.rstrip("/").rsplit("/", 1)
+    catalog = f"crkafka_{hashlib.blake2b(parent.encode(), digest_size=6).hexdigest()}"
+    key = f"spark.sql.catalog.{catalog}"
+    if not spark.conf.get(key, ""):
+        spark.conf.set(f"{key}.type", "hadoop")
+        spark.conf.set(f"{key}.warehouse", uri(parent).removeprefix("file://"))
+        spark.conf.set(f"{key}.cache-enabled", "false")
+        spark.conf.set(key, "org.apache.iceberg.spark.SparkCatalog")
+    return f"{catalog}.`{name}`"
 
 
 def refuse_tolerant(spark: SparkSession) -> None:
-    """For Delta, which heeds these settings of the session and no options of a read: rows would go missing in silence (SPEC K3)."""
+    """Refuse a session that skips files, for Delta, which heeds no options of a read: rows would be missing without an error (SPEC K3)."""
     if wrong := [key for key in _TOLERATES if str(spark.conf.get(key, "false")).lower() == "true"]:
         raise Refused(
-            f"This session reads over files that are missing or broken ({', '.join(wrong)}): rows of a Delta table would be missing, "
-            "and nothing would say so.",
+            f"This session reads over files that are missing or broken ({', '.join(wrong)}): rows of a Delta table would be missing "
+            "without an error.",
             hint="Set it to false, or read in another session.",
         )
-
-
-def in_object_store(root: str) -> bool:
-    """Whether Spark by itself cannot open this: it would need jars, and credentials in words of its own."""
-    return not store_of(root).folders
-
-
-def is_pattern(root: str) -> bool:
-    """Whether Hadoop takes this for a pattern of many names, and not for the one that it is."""
-    return any(c in root for c in "*?[]{}\\")
 
 
 def is_connect(spark: SparkSession) -> bool:
@@ -70,7 +66,7 @@ def is_local(spark: SparkSession) -> bool:
 
 
 def tag_jobs(spark: SparkSession, tag: str) -> None:
-    """What this thread asks of Spark from now on can be cancelled by that name."""
+    """Tag the jobs that this thread starts from now on."""
     if is_connect(spark):
         spark.addTag(tag)
     else:
@@ -78,7 +74,7 @@ def tag_jobs(spark: SparkSession, tag: str) -> None:
 
 
 def cancel_jobs(spark: SparkSession, tag: str) -> None:
-    """Cancel jobs by their tag. A classic session knows only the tags of the thread that asks, so there the context's are used."""
+    """Cancel jobs by their tag, in a classic session by the context: the session itself knows only tags of this thread."""
     if is_connect(spark):
         spark.interruptTag(tag)
     else:
@@ -86,25 +82,25 @@ def cancel_jobs(spark: SparkSession, tag: str) -> None:
 
 
 def slots(spark: SparkSession) -> int:
-    """How many tasks run at once, as far as this session can tell; at least 1."""
+    """Number of tasks that run at once, as far as the session knows; at least 1."""
     if not is_connect(spark):
         return max(1, spark.sparkContext.defaultParallelism)
     for key in ("spark.default.parallelism", "spark.cores.max"):
         known = spark.conf.get(key, "")
         if known and known.isdigit():
             return max(1, int(known))
-    # By a column of its own: Spark refuses what is not deterministic as an argument of count.
+    # In a column: Spark refuses an expression that is not deterministic as an argument of count.
     return max(1, spark.range(0, 1_000_000).selectExpr("spark_partition_id() AS part").distinct().count())
 
 
 def cores(spark: SparkSession) -> int:
-    """How many tasks get on at once: a local session may have more slots than the machine has cores."""
-    there = slots(spark)
-    return there if is_connect(spark) or not is_local(spark) else min(there, os.cpu_count() or there)
+    """Number of tasks that make progress at once: a local session may have more slots than the machine has cores."""
+    known = slots(spark)
+    return known if is_connect(spark) or not is_local(spark) else min(known, os.cpu_count() or known)
 
 
 def list_on_driver(spark: SparkSession) -> None:
-    """Let the driver look up the files that we name: a Spark job with a task per file takes longer than reading them (SPEC K7)."""
+    """Have the driver list the named files: a Spark job with a task per file takes longer than reading them (SPEC K7)."""
     key = "spark.sql.sources.parallelPartitionDiscovery.threshold"
     if int(spark.conf.get(key, "32") or 32) < _LISTED_BY_DRIVER:
         spark.conf.set(key, str(_LISTED_BY_DRIVER))

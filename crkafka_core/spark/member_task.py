@@ -1,6 +1,6 @@
-"""A member inside a Spark task: the same entry as the local-process host, in the task's own Python process (SPEC K1).
+"""Runs a member inside a Spark task, in the task's Python process (SPEC K1).
 
-Runs in executors. An end that calls for a restart is raised, so that Spark runs this task again, and no other.
+An end that needs a restart is raised, so that Spark runs this task again.
 """
 
 from __future__ import annotations
@@ -25,10 +25,8 @@ class MemberEnded(RuntimeError):
 
 
 def be_member(config_json: str, name: str, log_level: str, log_format: str = "text") -> int:
-    """Be this member until its clean end; the exit code."""
-    logs.begin(
-        log_level, log_format, who=name, anew=True
-    )  # Spark uses its Python processes again: the one before was another member
+    """Run this member until its clean end; the exit code."""
+    logs.begin(log_level, log_format, who=name, anew=True)  # Spark reuses Python processes, also of another member
     config = RegionConfig.from_json(config_json)
     context = TaskContext.get()
     _back_off(config, name, context.attemptNumber() if context else 0)
@@ -39,7 +37,7 @@ def be_member(config_json: str, name: str, log_level: str, log_format: str = "te
 
 
 def _back_off(config: RegionConfig, name: str, attempt: int) -> None:
-    """Spark tries again at once, however often; a member that does not live long waits longer each time."""
+    """Wait longer before each try of a member that does not live long: Spark itself tries again at once."""
     if attempt < 2:
         return
     try:

@@ -1,4 +1,4 @@
-"""Columns of a checkpoint's rows: those of Spark's own Kafka source, and the checkpoint's number on request (SPEC K2)."""
+"""Columns of a checkpoint's rows: those of Spark's own Kafka source, and the checkpoint's number (SPEC K2)."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ RECORDS = StructType(
         StructField("headers", HEADERS),
     ]
 )
-"""As `format("kafka")` with `includeHeaders`, nullable as there."""
+"""Columns of `format("kafka")` with `includeHeaders`, with the same nullability."""
 
 
 def with_checkpoint(schema: StructType = RECORDS) -> StructType:
-    """The same with the checkpoint's number at the end."""
+    """The schema with the checkpoint's number at the end."""
     return StructType([*schema.fields, StructField(CHECKPOINT, LongType())])
 
 
 def no_records(spark: SparkSession) -> DataFrame:
-    """No rows, with the columns of records and the checkpoint's number."""
-    return spark.createDataFrame([], with_checkpoint(RECORDS))
+    """An empty frame with the columns of records and the checkpoint's number."""
+    return spark.createDataFrame([], with_checkpoint())
 
 
 def columns_of(names: Sequence[str]) -> StructType:
-    """These columns of them, in this order."""
+    """The named columns, in this order."""
     known = with_checkpoint()
     wrong = [name for name in names if name not in known.fieldNames()]
     if wrong or not names:

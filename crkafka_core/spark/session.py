@@ -27,14 +27,14 @@ EXTENSIONS = {
 """For `spark.sql.extensions`."""
 
 OWN_JARS = {"spark.jars", "spark.jars.packages"}
-"""Who sets one of them in `host.conf` says what there is."""
+"""Settings of `host.conf` that replace our jars."""
 IVY = "spark.jars.ivy"
 
 ALWAYS = {
     # Records are wide and few per checkpoint: Arrow keeps them off the row-by-row path.
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
-    # What any reader knows, and of which a file's footer tells the least and the greatest; Spark's INT96 is neither.
+    # Any reader knows it, and footers have its bounds; neither is so of Spark's INT96.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # A restarted task of a member is not a copy of a slow one (SPEC K1).
     "spark.speculation": "false",
@@ -43,11 +43,11 @@ ALWAYS = {
 
 
 HERE = {"spark.python.daemon.module": "crkafka_core.spark.daemon"}
-"""For a local session of this very Python: its tasks find this package before any code is brought to them, and start sooner."""
+"""For a local session of this Python installation: its tasks start sooner."""
 
 
 def conf(formats: Collection[str] = ()) -> dict[str, str]:
-    """Settings that the functions of this room rely on, and those of the table formats in use."""
+    """Settings for this package, and for table formats."""
     out = dict(ALWAYS)
     if "delta" in formats:
         # Delta's log is read in 50 tasks by default; ours is short, and each commit reads it several times.
@@ -61,7 +61,7 @@ def conf(formats: Collection[str] = ()) -> dict[str, str]:
 def open_session(
     config: RegionConfig, *, name: str = "", extra: Mapping[str, str] | None = None, log: Path | None = None
 ) -> SparkSession:
-    """The session that the region's `host.spark` names; its `host.conf` wins over ours. Java writes to `log`, else where we do."""
+    """The session of the region's `host.spark`, whose `host.conf` wins over our settings. Java writes to `log`; None: to our output."""
     resolved = config.resolve()
     formats = {t.format for t in config.tables}
     settings = {**conf(formats), **(extra or {}), **resolved.spark_conf}
@@ -73,7 +73,7 @@ def open_session(
         return builder.getOrCreate()
     python = settings.get("spark.pyspark.python") or ("" if config.host.remote else sys.executable)
     if python:
-        os.environ.setdefault("PYSPARK_PYTHON", python)  # PySpark takes it from nowhere else
+        os.environ.setdefault("PYSPARK_PYTHON", python)  # PySpark reads it only there
     master = restarting(resolved.spark or "local[*]")
     if master.startswith("local[") and os.environ["PYSPARK_PYTHON"] == sys.executable:
         settings = {**HERE, **settings}
@@ -90,31 +90,28 @@ def open_session(
 
 
 def _needs(config: RegionConfig) -> list[str]:
-    """What of `PACKAGES` the region's tables ask for."""
+    """The `PACKAGES` for the region's tables."""
     in_s3 = any(location.uri(t.path).startswith("s3a://") for t in config.tables)
     return sorted(({t.format for t in config.tables} | ({S3} if in_s3 else set())) & PACKAGES.keys())
 
 
 def fetches(config: RegionConfig) -> list[str]:
-    """Of what the session's start has to fetch jars, since they are not in the cache yet."""
+    """The packages whose jars are not in the cache, so that the session's start fetches them."""
     given = config.host.conf
     if config.host.connect or OWN_JARS & given.keys():
         return []
-    there = Path(given.get(IVY) or cache_folder() / "ivy") / "jars"
-    names = {
-        each: [coordinate.replace(":", "_", 1).replace(":", "-") for coordinate in PACKAGES[each]]
-        for each in _needs(config)
-    }
-    return [each for each, jars in names.items() if not all((there / f"{jar}.jar").is_file() for jar in jars)]
+    cache = Path(given.get(IVY) or cache_folder() / "ivy") / "jars"
+
+    def cached(coordinate: str) -> bool:
+        return (cache / f"{coordinate.replace(':', '_', 1).replace(':', '-')}.jar").is_file()
+
+    return [each for each in _needs(config) if not all(map(cached, PACKAGES[each]))]
 
 
 def s3a(options: Mapping[str, str]) -> dict[str, str]:
-    """The region's `storage_options` in the words of Hadoop's S3A, by which Spark reads tables; what is not given the environment says.
-
-    Spark itself hides such keys wherever it shows its settings.
-    """
+    """The region's `storage_options` as settings of Hadoop's S3A, by which Spark reads tables; the environment has the others."""
     endpoint, (scheme, _) = options.get("endpoint", ""), split_endpoint(options)
-    found = {
+    settings = {
         "endpoint": endpoint,
         "endpoint.region": options.get("region", ""),
         "path.style.access": "true" if endpoint else "",
@@ -123,11 +120,11 @@ def s3a(options: Mapping[str, str]) -> dict[str, str]:
         "secret.key": options.get("secret_key", ""),
         "session.token": options.get("session_token", ""),
     }
-    return {f"spark.hadoop.fs.s3a.{key}": value for key, value in found.items() if value}
+    return {f"spark.hadoop.fs.s3a.{key}": value for key, value in settings.items() if value}
 
 
 def restarting(master: str) -> str:
-    """A local master that restarts a task that died, as clusters do; by itself it gives up at the first failure (docs/clients.md C-P3)."""
+    """The master; a local one is made to restart failed tasks, as clusters do by themselves (docs/clients.md C-P3)."""
     if master == "local":
         return "local[1,4]"
     return re.sub(r"^local\[(\*|\d+)\]$", r"local[\1,4]", master)

@@ -1,6 +1,6 @@
 """Brings this project's code to the executors, once per session, without an install there (SPEC K1).
 
-What it depends on (confluent-kafka, pyarrow, pydantic …) has to be in the Python of the workers: `spark.pyspark.python`.
+Its dependencies (confluent-kafka, pyarrow, pydantic …) have to be in the Python of the workers: `spark.pyspark.python`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _shipped: set[str] = set()
 
 
 def ship(spark: SparkSession) -> None:
-    """Add the packages to the session's Python path in executors. In local mode they are there already."""
+    """Add the packages to the Python path of the session's executors; in local mode they have them."""
     connect = location.is_connect(spark)
     if not connect and location.is_local(spark):
         return
@@ -40,11 +40,11 @@ def ship(spark: SparkSession) -> None:
 
 
 def package() -> Path:
-    """A zip of the packages, named by what is in it."""
+    """A zip of the packages, named by its content."""
     files: list[tuple[Path, str]] = []
     for name in PACKAGES:
-        found = importlib.util.find_spec(name)
-        for root in (found.submodule_search_locations or ()) if found else ():
+        spec = importlib.util.find_spec(name)
+        for root in (spec.submodule_search_locations or ()) if spec else ():
             folder = Path(root)
             kept = (p for p in folder.rglob("*") if p.is_file() and "__pycache__" not in p.parts)
             files += [(path, f"{name}/{path.relative_to(folder).as_posix()}") for path in sorted(kept)]
@@ -56,7 +56,7 @@ def package() -> Path:
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         for path, name in files:
             archive.writestr(zipfile.ZipInfo(name), path.read_bytes())
-        # By its entry points the control plane is found there.
+        # Its entry points name the control plane.
         info = f"crkafka-{distribution.version}.dist-info"
         archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: crkafka\nVersion: {distribution.version}\n")
         archive.writestr(f"{info}/entry_points.txt", distribution.read_text("entry_points.txt") or "")

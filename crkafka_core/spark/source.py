@@ -1,30 +1,19 @@
 """`format("crkafka")`: checkpoints through Spark's Python data source API, in batch and as a stream (SPEC K4).
 
-Where it connects is the reader's own to say, and nothing of it is taken out of SQL, which gives names, offsets and numbers alone
-(else whoever writes to the database could have a reader send its files to a broker of theirs). Either `config`, a region's file on
-the driver (and `region`, if it has several); or `controlPlane` (a URL; `${env:NAME}` for a password), `region`, `storage`, its
-options as `storage.NAME`, and for archived checkpoints the client's properties as `kafka.NAME`.
-
-Other options; batch: `after`, `upto` or `ids`; stream: `after` (where
-it begins; default: birth), `maxCheckpointsPerTrigger` (default: all there are), `name` (whose lease holds back retirement) and
-`holdSeconds` (how long after its last sign of life, default 3600); both: `columns`, `topics`, `partitions`, `fromOffset`, `toOffset`,
-`fromTime`, `toTime`, as `checkpoints` has them. A stream's offsets are checkpoint ids; one that is not an ancestor of the head any
-more fails, naming the fork.
-
-Spark never tells a Python data source which columns a query needs: `columns`, or a schema of these names, says it. Nor does this
-one take a query's filters: PySpark 4.1 keeps what was planned with them for the next query on the same DataFrame, which then
-lacks rows. `topics` and the like say what not to read.
+docs/spark.md has the options. The reader itself names its connections; SQL gives names, offsets and numbers only, else a writer of
+the database could have a reader send its files to another broker. A stream's offsets are checkpoint ids; a stream whose offset is
+not an ancestor of the head any more fails, naming the fork. A query's filters are not taken (`pushFilters`): PySpark 4.1 uses a plan
+that was made with them for the next query on the same DataFrame, which then lacks rows.
 """
 
 from __future__ import annotations
 
 import math
 import os
-import socket
 import uuid
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
@@ -32,7 +21,9 @@ from pyspark.sql.types import StructType
 
 from crkafka_core.config.region_config import RegionConfig
 from crkafka_core.control import Reader
+from crkafka_core.holder import holder
 from crkafka_core.lake import erase
+from crkafka_core.lake.again import check_held
 from crkafka_core.lake.handle import Opened
 from crkafka_core.model.errors import ConfigError, NoSuchCheckpoint
 from crkafka_core.model.rows import Checkpoint, Region
@@ -44,24 +35,17 @@ from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.spark import shipping
 from crkafka_core.spark.schema import columns_of, with_checkpoint
 from crkafka_core.spark.segment_files import check_names
-from crkafka_core.spark.work import ReadRequest, Work, packed, spread
+from crkafka_core.spark.work import ReadRequest, Work, packed, rows_of, spread
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-NAME = "crkafka"
 _KNOWN = {
+    "config",
     "region",
     "controlplane",
+    "storage",
+    "path",
     "after",
     "upto",
     "ids",
-    "maxcheckpointspertrigger",
-    "name",
-    "holdseconds",
-    "path",
-    "config",
-    "storage",
     "columns",
     "topics",
     "partitions",
@@ -69,32 +53,35 @@ _KNOWN = {
     "tooffset",
     "fromtime",
     "totime",
+    "maxcheckpointspertrigger",
+    "name",
+    "holdseconds",
 }
 _PREFIXES = ("storage.", "kafka.")
 _NOWHERE = "not-said:1"
-"""For a reader that has not said where Kafka is: segments it reads all the same."""
+"""Kafka's address for a reader that names none: it reads segments only."""
 _FILE_TASK_BYTES = 64 * 2**20
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("crkafka")` known to this session; its code reaches the executors with it.
+    """Register `format("crkafka")` in this session, and bring its code to the executors.
 
-    Not needed where this package is installed in the Python of the driver and of the executors: Spark finds it by itself.
+    Not needed where this package is installed in the Python of driver and executors: Spark finds the format by itself.
     """
     shipping.ship(spark)
     try:
         spark.dataSource.register(CrkafkaSource)
     except AnalysisException as error:
         if (error.getCondition() or "") != "DATA_SOURCE_ALREADY_EXISTS":
-            raise  # Spark has found it by itself, and what it finds cannot be registered over
+            raise  # Spark has found it by itself
 
 
 class CrkafkaSource(DataSource):
-    """What Spark makes of the options."""
+    """The format, as Spark opens it with the options of a read."""
 
     @classmethod
     def name(cls) -> str:
-        return NAME
+        return "crkafka"
 
     def schema(self) -> StructType:
         return _Options(self.options).schema()
@@ -107,7 +94,7 @@ class CrkafkaSource(DataSource):
 
 
 def _names(schema: StructType) -> tuple[str, ...]:
-    """The columns of a schema, which a person may have given."""
+    """The columns of a schema, which a user may have given."""
     ours = columns_of(schema.fieldNames())
     for given, known in zip(schema.fields, ours.fields, strict=True):
         if given.dataType != known.dataType:
@@ -152,12 +139,27 @@ class _Options:
     def schema(self) -> StructType:
         return with_checkpoint() if self.columns is None else columns_of(list(dict.fromkeys(self.columns)))
 
+    def shares(self, plan: ReadPlan, columns: tuple[str, ...]) -> list[InputPartition]:
+        """A plan as tasks: segments packed by size, ranges by rows (SPEC K7). Refused if Kafka no longer holds a range."""
+        check_names(plan)
+        works = packed(plan.segments, max(1, math.ceil(plan.bytes / _FILE_TASK_BYTES)))
+        if plan.ranges:
+            if self.config.kafka["bootstrap.servers"] == _NOWHERE:
+                raise ConfigError(
+                    f"Checkpoint {plan.ranges[0].checkpoint} of region {plan.region} is archived: its records are read again from Kafka.",
+                    hint="Say where that is: the option `config`, or `kafka.bootstrap.servers` and what else the client needs.",
+                )
+            check_held(self.config, plan)
+            works += spread(plan.ranges, 2 * (os.cpu_count() or 1))
+        config_json, wanted = self.config.to_json(), ReadRequest(columns, plan.selection)
+        return [InputPartition((config_json, work, wanted)) for work in works]
+
     def plane(self) -> ControlPlane:
         return open_plane(self.config)
 
 
 def _connection(options: dict[str, str]) -> RegionConfig:
-    """The region's configuration as this reader has it: never the one that SQL keeps."""
+    """The region's configuration by the options, never by SQL."""
     if "config" in options:
         with_it = [key for key in options if key in ("controlplane", "storage") or key.startswith(_PREFIXES)]
         if with_it:
@@ -199,39 +201,13 @@ def _list(options: dict[str, str], key: str) -> list[str] | None:
 
 
 def _numbers(options: dict[str, str], key: str) -> list[int] | None:
-    found = _list(options, key)
-    if found is None:
-        return None
-    for part in found:
+    parts = _list(options, key)
+    for part in parts or ():
         if not (part.isascii() and part.isdigit()):
             raise ConfigError(
                 f'Option {key} of format("crkafka") must be whole numbers with commas between, not {part!r}.'
             )
-    return [int(part) for part in found]
-
-
-class Share(InputPartition):
-    """One task's part."""
-
-    def __init__(self, config_json: str, work: Work, wanted: ReadRequest) -> None:
-        super().__init__(None)
-        self.config_json, self.work, self.wanted = config_json, work.to_json(), wanted.to_json()
-
-    def rows(self) -> Iterator[pa.RecordBatch]:
-        from crkafka_core.spark.work import ReadRequest, Work, rows_of
-
-        return rows_of(self.config_json, Work.from_json(self.work), ReadRequest.from_json(self.wanted))
-
-
-def shares(config_json: str, plan: ReadPlan, columns: tuple[str, ...]) -> list[Share]:
-    """A plan as tasks: segments packed by size, ranges by rows (SPEC K7)."""
-    check_names(plan)
-    tasks = max(1, math.ceil(plan.bytes / _FILE_TASK_BYTES))
-    works = packed(plan.segments, tasks)
-    if plan.ranges:
-        works += spread(plan.ranges, 2 * (os.cpu_count() or 1))
-    wanted = ReadRequest(columns, plan.selection)
-    return [Share(config_json, work, wanted) for work in works]
+    return None if parts is None else [int(part) for part in parts]
 
 
 class BatchReader(DataSourceReader):
@@ -245,11 +221,11 @@ class BatchReader(DataSourceReader):
         token = f"read-{uuid.uuid4().hex}"
         try:
             erase.note_again(Opened(options.config, plane))
-            # Nobody renews this lease, since the planner ends now: its length has to do (SPEC T1).
+            # The planner ends now, and nothing renews this lease: its length has to do (SPEC T1).
             taken = plane.do(
                 lambda tx: reading.take(
                     tx,
-                    holder=_me(),
+                    holder=holder(),
                     token=token,
                     length=options.hold,
                     after=options.after,
@@ -257,24 +233,22 @@ class BatchReader(DataSourceReader):
                     ids=options.ids,
                 )
             )
-            plan = taken.plan.selecting(options.selection)
             try:
-                _check_ranges(options.config, plan)
+                shares = options.shares(taken.plan.selecting(options.selection), self._columns)
             except BaseException:
                 plane.do(lambda tx: reading.release(tx, taken.lease))
                 raise
         finally:
             plane.store.close()
-        config_json = options.config.to_json()
-        return shares(config_json, plan, self._columns) or [Share(config_json, Work(), ReadRequest(self._columns))]
+        return shares or [InputPartition((options.config.to_json(), Work(), ReadRequest(self._columns)))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Share)
-        return partition.rows()
+        return rows_of(*partition.value)
 
 
 class StreamReader(DataSourceStreamReader):
-    """Lives in the query's planner process. Spark tells where it stands by `partitions(start, end)`, also after a restart."""
+    """Plans the batches of a stream, in the query's planner process. Spark gives its position by `partitions(start, end)`, also after
+    a restart."""
 
     def __init__(self, options: _Options, columns: tuple[str, ...]) -> None:
         if options.ids is not None or options.upto is not None:
@@ -299,10 +273,8 @@ class StreamReader(DataSourceStreamReader):
         return {"checkpoint": self._at}
 
     def latestOffset(self) -> dict[str, int]:
-        """At most `maxCheckpointsPerTrigger` past where the stream stands. Spark asks this before the first offset.
-
-        Without it all there are: Spark asks once for a run of `availableNow`, which would else end before it has caught up.
-        """
+        """At most `maxCheckpointsPerTrigger` past the stream's position; all without it, since Spark asks once for a run of
+        `availableNow`. Spark calls this before `initialOffset`."""
         at = (self._options.after or 0) if self._at is None else self._at
         waiting = self._plane.read(lambda reader, row: reader.line(row.head, after=at))
         self._check_fork(at)
@@ -321,30 +293,28 @@ class StreamReader(DataSourceStreamReader):
         plan = self._plane.read(lambda reader, row: reading.plan(reader, row, after=after, upto=upto)).selecting(
             self._options.selection
         )
-        _check_ranges(self._options.config, plan)
-        return shares(self._options.config.to_json(), plan, self._columns)
+        return self._options.shares(plan, self._columns)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Share)
-        return partition.rows()
+        return rows_of(*partition.value)
 
     def commit(self, end: dict[str, int]) -> None:
-        """What is behind may be retired."""
+        """Allow the retirement of what was read."""
         self._follow(int(end["checkpoint"]))
 
     def stop(self) -> None:
-        """The lease stays for `holdSeconds`, so that a stream that is started again finds what it needs."""
+        """Leave the lease for `holdSeconds`: the stream may be started again."""
         if self._store_plane is not None:
             self._store_plane.store.close()
             self._store_plane = None
 
     def _follow(self, after: int) -> None:
         self._plane.do(
-            lambda tx: reading.follow(tx, stream=self._lease, holder=_me(), after=after, length=self._options.hold)
+            lambda tx: reading.follow(tx, stream=self._lease, holder=holder(), after=after, length=self._options.hold)
         )
 
     def _check_fork(self, at: int) -> None:
-        """A stream cannot unread: what it has read and what was superseded since is for a person to decide (SPEC K4)."""
+        """Refuse a stream that has read what a rewind superseded: only a person can remove that from its target (SPEC K4)."""
         if not at:
             return
 
@@ -368,20 +338,3 @@ class StreamReader(DataSourceStreamReader):
         refused = self._plane.read(answer)
         if refused is not None:
             raise refused
-
-
-def _check_ranges(config: RegionConfig, plan: ReadPlan) -> None:
-    if not plan.ranges:
-        return
-    if config.kafka["bootstrap.servers"] == _NOWHERE:
-        raise ConfigError(
-            f"Checkpoint {plan.ranges[0].checkpoint} of region {plan.region} is archived: its records are read again from Kafka.",
-            hint="Say where that is: the option `config`, or `kafka.bootstrap.servers` and what else the client needs.",
-        )
-    from crkafka_core.lake.again import check_held
-
-    check_held(config, plan)
-
-
-def _me() -> str:
-    return f"{socket.gethostname()}:{os.getpid()}"

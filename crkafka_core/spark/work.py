@@ -1,4 +1,4 @@
-"""What one Spark task reads by itself in Python: named segments, or ranges of one partition of Kafka (SPEC K3).
+"""Reads in Spark tasks, by Python: named segments, or ranges of Kafka partitions (SPEC K3).
 
 Runs in executors: the configuration travels with its references, which are resolved there (SPEC U2).
 """
@@ -6,11 +6,11 @@ Runs in executors: the configuration travels with its references, which are reso
 from __future__ import annotations
 
 import heapq
-import json
+import pickle
 import sys
 import zipimport
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -31,7 +31,7 @@ from crkafka_core.segments.storage import Storage
 
 @dataclass(frozen=True)
 class File:
-    """A segment, with what SQL says of it."""
+    """A segment, and its rows by SQL."""
 
     path: str
     checkpoint: int
@@ -45,18 +45,9 @@ class Work:
     files: tuple[File, ...] = ()
     ranges: tuple[KafkaRange, ...] = ()
 
-    def to_json(self) -> str:
-        # `vars` for files: of thousands `asdict`, which copies deeply, takes a twentieth of the time of reading them.
-        return json.dumps({"files": [vars(f) for f in self.files], "ranges": [asdict(r) for r in self.ranges]})
-
-    @classmethod
-    def from_json(cls, text: str) -> Work:
-        read = json.loads(text)
-        return cls(tuple(File(**f) for f in read["files"]), tuple(KafkaRange(**r) for r in read["ranges"]))
-
 
 def packed(segments: Sequence[Segment], tasks: int) -> list[Work]:
-    """Segments as so many shares of about equal size, or fewer: the largest first, each to whoever has least (SPEC K7)."""
+    """Segments as at most `tasks` shares of about equal size: the largest first, each to the smallest share (SPEC K7)."""
     shares: list[list[File]] = [[] for _ in range(min(tasks, len(segments)))]
     filled = [(0, i) for i in range(len(shares))]
     for segment in sorted(segments, key=lambda s: -s.bytes):
@@ -83,27 +74,28 @@ def spread(ranges: Sequence[KafkaRange], tasks: int) -> list[Work]:
 
 @dataclass(frozen=True)
 class ReadRequest:
-    """What a read wants of its records; for all its tasks the same."""
+    """Columns and records that a read wants, the same for all its tasks."""
 
     columns: tuple[str, ...] = tuple(SEGMENT.names)
     """In the order of the answer."""
     selection: Selection = EVERYTHING
-
-    def to_json(self) -> str:
-        return json.dumps({"columns": self.columns, "selection": self.selection.to_json()})
-
-    @classmethod
-    def from_json(cls, text: str) -> ReadRequest:
-        read = json.loads(text)
-        return cls(tuple(read["columns"]), Selection.from_json(read["selection"]))
 
     def answer(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch with these columns in this order."""
         return batch if tuple(batch.schema.names) == self.columns else batch.select(self.columns)
 
 
+def rows_of_shares(
+    config_json: str, shares: Sequence[bytes], wanted: ReadRequest, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """The rows of the pickled shares whose numbers are in the first column."""
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            yield from rows_of(config_json, pickle.loads(shares[number]), wanted)
+
+
 def rows_of(config_json: str, work: Work, wanted: ReadRequest) -> Iterator[pa.RecordBatch]:
-    """The rows of this share; fewer or more than was landed is a data-loss error, not a shorter answer."""
+    """The rows of a share; another number of rows than was landed is a data-loss error."""
     config = RegionConfig.from_json(config_json)
     if work.files:
         yield from filled(_files(config, work.files, wanted))
@@ -126,10 +118,8 @@ def _files(config: RegionConfig, files: Iterable[File], wanted: ReadRequest) -> 
 
 
 def forget_archives() -> None:
-    """Make the next task in this Python process start sooner.
-
-    Spark's first act in each task is `importlib.invalidate_caches()`, which reads the directory of every archive on the path
-    anew, PySpark's own among them: 0.15 s. One that is forgotten is read when something is imported from it.
+    """Remove archives from Python's path cache: `importlib.invalidate_caches()`, with which Spark begins each task, reads all of them
+    again (0.15 s). An archive is read when something is imported from it.
     """
     for path, finder in list(sys.path_importer_cache.items()):
         if isinstance(finder, zipimport.zipimporter):
@@ -139,10 +129,9 @@ def forget_archives() -> None:
 def filled(
     batches: Iterable[pa.RecordBatch], rows: int = BATCH_ROWS, size: int = BATCH_BYTES
 ) -> Iterator[pa.RecordBatch]:
-    """Many small batches as few: one of a hundred rows costs Spark as much as one of thousands (SPEC K7). Large ones in parts.
+    """Batches of about `rows` rows or `size` bytes at most, a larger record alone: small ones joined, large ones split (SPEC K7).
 
-    None has more than about `rows` rows or `size` bytes, but for a single record that is larger: Spark holds a batch of each
-    task in memory, and takes none of 2 GiB.
+    A batch of a hundred rows costs Spark as much as one of thousands; it holds one of each task in memory, and refuses 2 GiB.
     """
     held: list[pa.RecordBatch] = []
     count = filling = 0
@@ -159,8 +148,8 @@ def filled(
 
 
 def _parts(batch: pa.RecordBatch, size: int) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """Halves of halves, until each fits, with its bytes."""
-    takes = batch.get_total_buffer_size()  # its buffers as a whole: told at once, while `nbytes` counts its own part
+    """The batch, halved until each part fits, and the bytes of each."""
+    takes = batch.get_total_buffer_size()  # of whole buffers: quicker than `nbytes`, which counts the slice
     if takes > size // 16:  # large, or a part of something large
         takes = batch.nbytes
     if batch.num_rows <= 1 or takes <= size:
@@ -177,7 +166,7 @@ def _joined(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _ranges(config: RegionConfig, ranges: Sequence[KafkaRange], wanted: ReadRequest) -> Iterator[pa.RecordBatch]:
-    """Each range is read to its end, whatever is selected: only so its rows can be counted."""
+    """The records of each range, which is read to its end, whatever is selected, so that its rows can be counted."""
     kafka = config.resolved_kafka()
     with RangeReader(kafka) as reader:
         for item in ranges:
@@ -195,7 +184,7 @@ def _ranges(config: RegionConfig, ranges: Sequence[KafkaRange], wanted: ReadRequ
                     hint="Compaction or deletion changed them, or `isolation.level` is another than when they were read: this "
                     "checkpoint cannot be read again from Kafka.",
                 )
-    # Looked at last: the plan may be old when the task runs, and a topic can be made anew while it is read.
+    # Last: a topic can be made again between the plan and the end of the read.
     admin = KafkaAdmin(kafka, client_id=f"crkafka-{config.region}-reads")
     try:
         check_same(admin, ranges)

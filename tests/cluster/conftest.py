@@ -18,9 +18,16 @@ from crkafka_core.spark.host import SparkHost
 from tests.rigs.scenario import Scenario
 from tests.rigs.spark_cluster import SparkCluster
 
-QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Virtual machines that start quickly, and live for a minute."""
-
+_QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+CONF = {
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "1g",
+    "spark.executor.memory": "512m",
+    "spark.driver.extraJavaOptions": _QUICK,
+    "spark.executor.extraJavaOptions": _QUICK,
+}
+"""Of virtual machines that start quickly, and live for a minute."""
 
 LIMIT = 120.0
 """Seconds for what takes moments, and several virtual machines that start on two cores."""
@@ -73,19 +80,7 @@ def virtual_machine_of_its_own() -> Iterator[None]:
 
 def on(master: str, kafka: KafkaCluster, folder: Path, **keys: Any) -> SparkScenario:
     """A region on this Spark: the one line that changes is `host`."""
-    conf = (
-        {}
-        if master.startswith("sc://")
-        else {
-            "spark.ui.enabled": "false",
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.memory": "1g",
-            "spark.executor.memory": "512m",
-            "spark.driver.extraJavaOptions": QUICK,
-            "spark.executor.extraJavaOptions": QUICK,
-            **keys.pop("conf", {}),
-        }
-    )
+    conf = {} if master.startswith("sc://") else {**CONF, **keys.pop("conf", {})}
     bronze = {"name": "bronze", "format": "delta", "path": str(folder / "bronze")}
     host = {"spark": master, **({"conf": conf} if conf else {})}
     return SparkScenario(kafka, folder, host=host, **{"session": 20.0, "tables": [bronze], **keys})

@@ -20,7 +20,7 @@ from checkpoints_db import initialise, open_store
 from crkafka_core.model.errors import LeaseHeld
 from crkafka_core.plane import tables as plane
 from crkafka_core.spark import session, tables
-from tests.cluster.conftest import QUICK, ancestors
+from tests.cluster.conftest import CONF, ancestors
 from tests.rigs.landing import Landing
 from tests.rigs.spark_cluster import SparkCluster
 
@@ -80,15 +80,7 @@ class Shop:
         url = f"sqlite:///{folder}/crkafka.db"
         initialise(url)
         self.store = open_store(url)
-        conf = {
-            "spark.ui.enabled": "false",
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.memory": "1g",
-            "spark.executor.memory": "512m",
-            "spark.driver.extraJavaOptions": QUICK,
-            "spark.executor.extraJavaOptions": QUICK,
-            "spark.sql.shuffle.partitions": "2",
-        }
+        conf = {**CONF, "spark.sql.shuffle.partitions": "2"}
         self.landing = Landing(
             self.store,
             folder,

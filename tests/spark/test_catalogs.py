@@ -28,7 +28,7 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", ["raw", "keyed"])
+@pytest.mark.parametrize("kind", ["raw", pytest.param("keyed", marks=pytest.mark.soak)])
 def test_what_another_session_committed_is_seen_though_the_catalog_keeps_tables(
     spark: SparkSession, tmp_path: Path, program: Callable[[str, str], Any], kind: str
 ) -> None:

@@ -50,22 +50,6 @@ def avro(order: dict[str, Any], schema: Any = AVRO) -> bytes:
     return out.getvalue()
 
 
-def test_json_and_what_is_none(spark: SparkSession) -> None:
-    values = [
-        b'{"id": 1, "who": "a", "price": 2.5}',
-        b"{",
-        None,
-        b"[1]",
-        b'{"id": "x"}',
-        b'{"id": 6, "more": true}',
-        b"\xff",
-    ]
-    good, dead = split(spark, values, Json())
-    assert good == {0: (1, "a", 2.5), 2: (None, None, None), 5: (6, None, None)}
-    assert set(dead) == {1, 3, 4, 6}
-    assert dead[3] == "a JSON list, not an object"
-
-
 def test_records_without_headers_and_with_none_stay_what_they_are(spark: SparkSession) -> None:
     """Null lists are not given to Python: Spark would go through all of them after each row (docs/clients.md C-P16)."""
     headers = [None, [], [("a", b"1"), ("a", None)], None]
@@ -100,7 +84,7 @@ def test_tombstones_keys_and_counts(spark: SparkSession) -> None:
     ]
     assert found.counts.get == {"rows": 4, "good": 3, "bad": 1, "tombstones": 1}
     assert [(r.offset, r.reason[:4]) for r in found.dead.collect()] == [(3, "key:")]
-    assert [r.offset for r in decode(rows, Json(), ORDER, tombstones=False).dead.collect()] == [1]
+    assert [r.offset for r in decode(rows, Json(), ORDER, tombstones=False, keyed=True).dead.collect()] == [1, 2]
 
 
 def test_bad_records_are_skipped_and_counted_or_stop_the_write(spark: SparkSession) -> None:

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from crkafka_core.lake import erasing
 from crkafka_core.model.errors import ConfigError, DataLoss, NoSuchCheckpoint
+from crkafka_core.model.offsets import TP
 from crkafka_core.plane import leases, reading
 from crkafka_core.spark import frames, segment_files
 from crkafka_core.spark.schema import with_checkpoint
@@ -37,7 +39,7 @@ def test_T1_a_read_that_was_refused_holds_nothing_back(landing: Landing, monkeyp
         raise DataLoss("Kafka no longer holds its records.")
 
     landing.land(10)
-    monkeypatch.setattr(frames, "_frame", refuse)
+    monkeypatch.setattr(frames, "from_plan", refuse)
     with pytest.raises(DataLoss):
         frames.checkpoints(None, landing.region)  # type: ignore[arg-type]
     assert landing.region.plane.read(lambda reader, _: leases.held(reader, reading.KIND)) == []
@@ -128,8 +130,7 @@ def lenient(spark: SparkSession) -> Iterator[SparkSession]:
         spark.conf.unset(key)
 
 
-@pytest.mark.parametrize("arrow", [False, True])
-@pytest.mark.parametrize("harm", ["gone", "broken"])
+@pytest.mark.parametrize(("arrow", "harm"), [(False, "gone"), (False, "broken"), (True, "gone")])
 def test_K3_a_session_that_reads_over_missing_and_broken_files_gets_an_error_and_not_fewer_rows(
     lenient: SparkSession, landing: Landing, monkeypatch: pytest.MonkeyPatch, arrow: bool, harm: str
 ) -> None:
@@ -190,6 +191,13 @@ def test_segments_without_what_is_wanted_are_not_opened(
         spark, landing.region, partitions=[2], from_offset=10, to_offset=20, columns=["offset", "topic"]
     )
     assert [tuple(r) for r in found.orderBy("offset").collect()] == [(o, "orders") for o in range(10, 20)]
+
+
+def test_erased_records_are_not_read(spark: SparkSession, landing: Landing) -> None:
+    landing.land(10), landing.land(10)
+    erasing.erase(landing.region, {TP("orders", 0): {1, 2, 15}})
+    left = frames.checkpoints(spark, landing.region, partitions=[0], columns=["offset"]).collect()
+    assert sorted(row.offset for row in left) == [o for o in range(20) if o not in (1, 2, 15)]
 
 
 def test_only_the_columns_that_are_named_come_in_their_order(

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from crkafka_core.model.errors import Refused
 from crkafka_core.spark import tables
 from tests.rigs.landing import Landing
 from tests.spark.place import Place
@@ -21,16 +20,7 @@ def latest(rows):
     return rows.selectExpr(
         "crkafka_checkpoint", "partition", "offset", "concat(partition, '-', offset % 7) AS id", "offset % 5 = 4 AS crkafka_deleted"
     )
-
-
-def keyless(rows):
-    return rows.selectExpr("crkafka_checkpoint", "partition", "offset", "CAST(NULL AS STRING) AS id")
 '''
-
-
-def made(place: Place, function: str, format: str) -> Landing:
-    table = {"name": "now", "format": format, "path": place.path("now"), "shape": f"latest:{function}"}
-    return place.landing([{**table, "mode": "upsert", "keys": ["id"]}])
 
 
 def truth(upto: int) -> dict[str, int]:
@@ -51,12 +41,13 @@ def rows_in(spark: SparkSession, landing: Landing) -> dict[str, int]:
     return {row.id: row.offset for row in rows}
 
 
-@pytest.mark.parametrize("format", ["delta", "iceberg"])
+@pytest.mark.parametrize("format", ["delta", pytest.param("iceberg", marks=pytest.mark.soak)])
 def test_the_last_record_of_each_key_and_a_rewind_brings_back_what_later_ones_replaced(
     spark: SparkSession, place: Place, program: Callable[[str, str], Any], format: str
 ) -> None:
     program("latest", SHAPE)
-    landing = made(place, "latest", format)
+    table = {"name": "now", "format": format, "path": place.path("now"), "shape": "latest:latest"}
+    landing = place.landing([{**table, "mode": "upsert", "keys": ["id"]}])
     for upto in (11, 20, 24):
         landing.land(upto - sum(landing.offsets[max(landing.offsets)].values()) // 2)
         tables.advance(spark, landing.region, "now")
@@ -68,13 +59,3 @@ def test_the_last_record_of_each_key_and_a_rewind_brings_back_what_later_ones_re
     tables.advance(spark, landing.region, "now")
     assert rows_in(spark, landing) == truth(29)
     assert tables.look(spark, landing.region, "now").clean
-
-
-def test_a_record_without_a_key_is_named_and_nothing_is_written(
-    spark: SparkSession, place: Place, program: Callable[[str, str], Any]
-) -> None:
-    program("latest", SHAPE)
-    landing = made(place, "keyless", "delta")
-    landing.land(3)
-    with pytest.raises(Refused, match=r"records? ha.* no id, .*the first is \(\d, 0\)"):
-        tables.advance(spark, landing.region, "now")

@@ -196,32 +196,22 @@ def test_a_java_that_cannot_start_is_a_sentence_with_its_log(tmp_path: Path) -> 
 
 
 def test_what_a_killed_start_has_left_is_removed_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Settings, with secrets, after an hour; the logs of processes that have ended after a week."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    old, fresh = (tmp_path / f"crkafka-spark-{name}.conf" for name in ("old", "fresh"))
-    for left in (old, fresh):
-        left.write_text("spark.hadoop.fs.s3a.secret.key=secret")
-    os.utime(old, (time.time() - 7_200,) * 2)
-    with launch._properties({"spark.a": "1"}) as file:
-        assert file.parent == tmp_path and file.stat().st_mode & 0o777 == 0o600
-        assert {*tmp_path.iterdir()} == {file, fresh}, "another start may be under way"
-    assert {*tmp_path.iterdir()} == {fresh}
-
-
-def test_the_logs_of_processes_that_are_gone_stay_a_week(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(java_log, "_folder", [])
     gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True)
-    old, told, alive = (
-        tmp_path / f"{java_log.PREFIX}{pid}-x{n}"
-        for n, pid in enumerate((int(gone.stdout), int(gone.stdout), os.getpid()))
-    )
-    for folder in (old, told, alive):
+    ages = {"week": 8 * 86_400, "hours": 7_200, "fresh": 0}
+    folders = {name: tmp_path / f"{java_log.PREFIX}{int(gone.stdout)}-{name}" for name in ages}
+    alive = tmp_path / f"{java_log.PREFIX}{os.getpid()}-alive"
+    for folder, age in [(alive, ages["week"]), *((folders[name], age) for name, age in ages.items())]:
         folder.mkdir()
-        (folder / "spark.log").write_text("what Java wrote")
-    for folder in (old, alive):
-        for file in (folder / "spark.log", folder):
-            os.utime(file, (time.time() - 8 * 86_400,) * 2)
-    java_log.remove_left_over()
-    assert {*tmp_path.iterdir()} == {told, alive}
+        for file in (folder / "spark.log", folder / f"x{java_log.SETTINGS}", folder):
+            file.is_dir() or file.write_text("secret")
+            os.utime(file, (time.time() - age,) * 2)
+    with launch._properties({"spark.a": "1"}) as mine:
+        assert mine.stat().st_mode & 0o777 == 0o600 and mine.read_text() == "spark.a=1\n"
+        assert {*tmp_path.iterdir()} == {alive, folders["hours"], folders["fresh"], mine.parent}
+    assert [*tmp_path.rglob("*" + java_log.SETTINGS)] == [folders["fresh"] / "x.conf"], "a start may be under way"
 
 
 def test_spark_has_its_jars_in_the_cache_of_ours_and_says_only_of_new_ones_that_it_fetches_them(

@@ -16,7 +16,7 @@ from crkafka_core.model.offsets import TP
 from crkafka_core.plane import reading
 from crkafka_core.segments.batch import HEADERS, SCHEMA, Batch, Run
 from crkafka_core.segments.scan import BATCH_BYTES
-from crkafka_core.spark.work import ReadRequest, Work, forget_archives, packed, rows_of
+from crkafka_core.spark.work import ReadRequest, forget_archives, packed, rows_of
 from tests.rigs.landing import Landing
 from tests.rigs.memory import MemoryStore
 
@@ -29,7 +29,7 @@ def test_K7_many_small_segments_are_read_as_few_batches_each_row_once_and_number
     works = packed(plan.segments, 3)
     assert sorted(f.path for w in works for f in w.files) == sorted(s.path for s in plan.segments)
     assert len(works) == 3 and all(w.files for w in works)
-    read = [list(rows_of(landing.config.to_json(), Work.from_json(w.to_json()), ReadRequest())) for w in works]
+    read = [list(rows_of(landing.config.to_json(), w, ReadRequest())) for w in works]
     assert [len(batches) for batches in read] == [1, 1, 1]
     rows = [r for batches in read for b in batches for r in b.to_pylist()]
     assert sorted((r["crkafka_checkpoint"], r["partition"], r["offset"]) for r in rows) == [

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from crkafka_core.config.catalogs import warehouse
 from crkafka_core.config.location import in_catalog
-from crkafka_core.lake.folder import folder_of
 from crkafka_core.lake.port import TableLog
 
 
@@ -18,11 +17,10 @@ def open_table(name: str, path: str, options: Mapping[str, str], conf: Mapping[s
     catalog, _, identifier = path.partition(".")
     folder = warehouse(catalog, conf)
     if in_catalog(path) and folder is None:
-        from crkafka_core.lake.iceberg.catalog import CatalogLog
-        from crkafka_core.lake.iceberg.open_catalog import open_catalog
+        from crkafka_core.lake.iceberg.catalog import CatalogTable
 
-        return CatalogLog(open_catalog(catalog, conf, options), identifier, options, name)
-    from crkafka_core.lake.iceberg.path import PathLog
+        return CatalogTable(name, path, options, conf)
+    from crkafka_core.lake.iceberg.path import PathTable
 
     at = f"{folder.rstrip('/')}/{identifier.replace('.', '/')}" if in_catalog(path) and folder else path
-    return PathLog(folder_of(at, options), name)
+    return PathTable(name, at, options)

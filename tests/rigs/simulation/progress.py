@@ -39,7 +39,6 @@ STOPS = frozenset(
         "seek fails",
         "seek is lost",
         "poll fails",
-        "partition fails",
         "slow",
         "scale",
         "stranger",
