@@ -399,7 +399,7 @@ class MemberProcess:
             "drainTimeMillisMax": submitter.drain_ms_max,
             "cuts": loop.cuts,
             "pausesMillis": list(submitter.pauses),
-            "retentionMargin": ends.margin,
+            "retentionMargins": ends.margins,
             "stalled": {str(tp): round(ends.stalled[tp]) for tp in some},
             "stalledBecause": {str(tp): ends.reasons[tp] for tp in some if ends.reasons.get(tp)},
             "nStalled": len(ends.stalled),

@@ -32,8 +32,8 @@ class StallWatch:
         be learned now. `troubles`: why some give nothing, as reported by the client that reads them."""
         self.ends: Mapping[TP, int] = {}
         """As last asked; replaced as a whole."""
-        self.margin: int | None = None
-        """Records between where retention begins and where the nearest partition stands; None: it has taken nothing of them yet."""
+        self.margins: Mapping[str, int] = {}
+        """Topic → offsets between what retention has deleted and the position of the nearest partition; none where it deleted nothing."""
         self.stalled: Mapping[TP, float] = {}
         """Partitions that give nothing, and for how many seconds."""
         self.reasons: Mapping[TP, str] = {}
@@ -61,7 +61,11 @@ class StallWatch:
         at = dict(reading)
         known, silent = self._admin.known_watermarks(at, "read_uncommitted")
         self.ends = {tp: end for tp, (_, end) in known.items()}
-        self.margin = min((at[tp] - start for tp, (start, _) in known.items() if start > 0 <= at[tp]), default=None)
+        margins: dict[str, int] = {}
+        for tp, (start, _) in known.items():
+            if start > 0 <= at[tp]:
+                margins[tp.topic] = min(margins.get(tp.topic, at[tp] - start), at[tp] - start)
+        self.margins = margins
         stalled = {}
         for tp, offset in at.items():
             before, since = self._seen.get(tp, (-1, now))

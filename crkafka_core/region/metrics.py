@@ -54,7 +54,7 @@ class _Collector:
         yield from self._of_region()
         yield from self._of_tables()
         yield from self._of_members()
-        yield self._of_topics()
+        yield from self._of_topics()
         yield from self._timings.families()
 
     def _of_region(self) -> Iterator[Metric]:
@@ -119,30 +119,33 @@ class _Collector:
             for m in self._status.live:
                 gauge.add_metric([region, m.name], float(m.metrics.get(key, 0)) * factor)
             yield gauge
-        margin = GaugeMetricFamily(
-            "crkafka_member_retention_margin_records",
-            "Offsets between what retention has taken and where the nearest partition stands.",
-            labels=["region", "member"],
-        )
-        for m in self._status.live:
-            if (left := m.metrics.get("retentionMargin")) is not None:
-                margin.add_metric([region, m.name], float(left))
-        yield margin
         for key, (name, text) in COUNTERS.items():
             counter = CounterMetricFamily(f"crkafka_member_{name}", text, labels=["region", "member"])
             for m in self._status.live:
                 counter.add_metric([region, m.name], float(m.metrics.get(key, 0)))
             yield counter
 
-    def _of_topics(self) -> Metric:
+    def _of_topics(self) -> Iterator[Metric]:
+        region = self._status.region.name
         lag = GaugeMetricFamily(
             "crkafka_topic_lag_records",
             "Offsets between what is submitted and the high watermarks of the topic's partitions.",
             labels=["region", "topic"],
         )
         for topic, (_, records) in self._status.topics.items():
-            lag.add_metric([self._status.region.name, topic], float(records))
-        return lag
+            lag.add_metric([region, topic], float(records))
+        margin = GaugeMetricFamily(
+            "crkafka_topic_retention_margin_records",
+            "Offsets between what retention has deleted and the position of the topic's nearest partition.",
+            labels=["region", "topic"],
+        )
+        margins: dict[str, int] = {}
+        for m in self._status.live:
+            for topic, left in (m.metrics.get("retentionMargins") or {}).items():
+                margins[topic] = min(left, margins.get(topic, left))
+        for topic, left in margins.items():
+            margin.add_metric([region, topic], float(left))
+        yield from (lag, margin)
 
 
 def prometheus(region: Region) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -21,6 +22,31 @@ def promtool(*arguments: str | Path) -> None:
 
 def test_promtool_finds_nothing_wrong_with_the_rules() -> None:
     promtool("check", "rules", RULES)
+
+
+def test_prometheus_understands_each_query_of_the_dashboard(tmp_path: Path) -> None:
+    panels = json.loads((RULES.parent / "dashboard.json").read_text())["panels"]
+    queries = {
+        f"panel:{p['id']}:{t['refId']}": t["expr"].replace("$region", ".*") for p in panels for t in p["targets"]
+    }
+    rules = tmp_path / "panels.yaml"
+    recorded = [{"record": name, "expr": query} for name, query in queries.items()]
+    rules.write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": recorded}]}))
+    (retention,) = (f"panel:{p['id']}:A" for p in panels if p["title"] == "Time to retention by topic")
+    left = {"labels": f'{retention}{{region="a",topic="near"}}', "value": 4200}
+    series = {
+        'crkafka_topic_retention_margin_records{region="a",topic="near"}': "1000000-4000x200",
+        'crkafka_topic_retention_margin_records{region="a",topic="far"}': "1000000x200",
+    }
+    test = {
+        "interval": "1m",
+        "input_series": [{"series": name, "values": values} for name, values in series.items()],
+        "promql_expr_test": [{"expr": retention, "eval_time": "3h", "exp_samples": [left]}],
+    }
+    file = tmp_path / "test.yaml"
+    file.write_text(yaml.safe_dump({"rule_files": [str(rules)], "evaluation_interval": "1m", "tests": [test]}))
+    promtool("check", "rules", rules)
+    promtool("test", "rules", file)
 
 
 @pytest.mark.parametrize(
@@ -58,12 +84,12 @@ def test_promtool_finds_nothing_wrong_with_the_rules() -> None:
             "CrkafkaRetentionNear",
             "3h",
             {
-                'crkafka_member_retention_margin_records{region="a",member="a/0"}': "1000000-4000x200",
-                'crkafka_member_retention_margin_records{region="b",member="b/0"}': "1000000-100x200",
-                'crkafka_member_retention_margin_records{region="c",member="c/0"}': "5000x200",
+                'crkafka_topic_retention_margin_records{region="a",topic="t"}': "1000000-4000x200",
+                'crkafka_topic_retention_margin_records{region="b",topic="t"}': "1000000-100x200",
+                'crkafka_topic_retention_margin_records{region="c",topic="t"}': "5000x200",
             },
             ["a"],
-            id="retention overtakes a member",
+            id="retention overtakes a topic",
         ),
     ],
 )

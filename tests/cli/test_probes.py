@@ -74,7 +74,7 @@ def region(tmp_path: Path) -> Iterator[Region]:
         player.step()
         plane.do(advance.advance)
         reported = {
-            "retentionMargin": 7,
+            "retentionMargins": {"orders": 7, "refunds": 4},
             "partitions": {"orders": {"0": [3, 10], "1": [5, 5]}, "refunds": {"0": [1, 2]}},
         }
         plane.do(lambda tx: members.renew(tx, player.name, player.incarnation, reported))
@@ -130,7 +130,7 @@ def test_rules_and_dashboard_name_only_what_is_exported(region: Region) -> None:
     for rule in RULES.values():
         assert set(rule["annotations"]) == {"summary", "action"} and rule["labels"]["severity"] in ("page", "ticket")
         for label in re.findall(r"\$labels\.(\w+)", str(rule["annotations"])):
-            assert label in ("region", "table", "member")
+            assert label in ("region", "table", "topic")
 
 
 def test_a_histogram_counts_each_merge_and_each_commit_once_from_the_first_scrape_on(region: Region) -> None:
@@ -161,9 +161,11 @@ def test_a_histogram_counts_each_merge_and_each_commit_once_from_the_first_scrap
     assert 6 < exported(region)["crkafka_region_merge_seconds_sum"][0][1] < 16
 
 
-def test_lag_is_given_by_topic_and_the_version_by_build(region: Region) -> None:
+def test_lag_and_retention_are_given_by_topic_and_the_version_by_build(region: Region) -> None:
     samples = exported(region)
     assert {labels["topic"]: lag for labels, lag in samples["crkafka_topic_lag_records"]} == {"orders": 7, "refunds": 1}
+    margins = samples["crkafka_topic_retention_margin_records"]
+    assert {labels["topic"]: margin for labels, margin in margins} == {"orders": 7, "refunds": 4}
     assert samples["crkafka_build_info"] == [({"region": "orders", "version": version("crkafka")}, 1.0)]
 
 

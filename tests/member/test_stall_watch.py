@@ -87,17 +87,20 @@ def test_94_a_transaction_that_hangs_is_alarmed_with_its_offset() -> None:
     assert "a transaction is open at offset 40" in watch.reasons[STUCK]
 
 
-def test_retention_is_as_near_as_it_is_to_the_partition_that_it_reaches_first() -> None:
+def test_retention_of_a_topic_is_as_near_as_it_is_to_the_partition_that_it_reaches_first() -> None:
     """A log of which nothing was deleted yet is none of them, wherever it is read."""
     clock, kafka = Clock(), Ends()
-    watch = StallWatch(kafka, lambda: {STUCK: 1_500, IDLE: 7, FED: 0}, runtime=clock)  # type: ignore[arg-type]
+    other = TP("u", 0)
+    kafka.ends = {**kafka.ends, other: 50}
+    at = {STUCK: 1_500, IDLE: 7, FED: 0, other: 50}
+    watch = StallWatch(kafka, lambda: at, runtime=clock)  # type: ignore[arg-type]
     seen = []
-    for starts in ({}, {STUCK: 1_400, IDLE: 1}, {STUCK: 1_500}):
+    for starts in ({}, {STUCK: 1_400, IDLE: 1}, {STUCK: 1_500, other: 10}):
         kafka.starts = starts
         clock.time += EVERY
         watch.ask()
-        seen.append(watch.margin)
-    assert seen == [None, 6, 0]
+        seen.append(watch.margins)
+    assert seen == [{}, {"t": 6}, {"t": 0, "u": 40}]
 
 
 def test_83_what_is_paused_for_a_while_is_not_stalled_afterwards() -> None:
