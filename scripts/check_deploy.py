@@ -1,7 +1,9 @@
-"""Checks deploy/: the chart by Helm, the command line and the configuration; the image against the tree."""
+"""Checks deploy/: the chart by Helm, Kubernetes' schemas, the command line and the configuration; the image against the tree."""
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -14,7 +16,8 @@ import yaml
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 CHART = ROOT / "deploy" / "chart"
-TOOLS = ROOT / ".cache" / "go" / "bin"
+GO = ROOT / ".cache" / "go"
+KUBERNETES = "1.30"
 EVERYTHING = [
     "metrics.podMonitor.enabled=true",
     "networkPolicy.enabled=true",
@@ -25,7 +28,7 @@ EVERYTHING = [
 
 
 def run(tool: str, *arguments: str) -> str:
-    done = subprocess.run([str(TOOLS / tool), *arguments], capture_output=True, text=True, check=False)
+    done = subprocess.run([str(GO / "bin" / tool), *arguments], capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(f"{tool} {' '.join(arguments)}\n{done.stdout}{done.stderr}")
     return done.stdout
@@ -33,11 +36,60 @@ def run(tool: str, *arguments: str) -> str:
 
 def rendered(*settings: str) -> list[dict[str, Any]]:
     options = [part for setting in settings for part in ("--set", setting)]
-    return [
-        d
-        for d in yaml.safe_load_all(run("helm", "template", "orders", str(CHART), "--kube-version", "1.31.0", *options))
-        if d
-    ]
+    return template(*options)
+
+
+def template(*options: str) -> list[dict[str, Any]]:
+    text = run("helm", "template", "orders", str(CHART), "--kube-version", KUBERNETES, *options)
+    return [each for each in yaml.safe_load_all(text) if each]
+
+
+def from_the_page() -> list[dict[str, Any]]:
+    """What docs/kubernetes.md has one install; every file of the Secret that its region names is in the command that makes it."""
+    page = (ROOT / "docs" / "kubernetes.md").read_text()
+    (values,) = re.findall(r"^```yaml\n(region:\n.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (command,) = re.findall(r"^kubectl create secret generic .*?\n```", page, re.MULTILINE | re.DOTALL)
+    given = {Path(file).name for file in re.findall(r"--from-file=([^\s=]+)", command)}
+    assert set(re.findall(r"/secrets/([\w.-]+)", values)) == given, given
+    assert f"generic {yaml.safe_load(values)['secret']} " in command
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+        file.write(values)
+        file.flush()
+        return template("-f", file.name)
+
+
+def strict(schema: Any) -> Any:
+    """The schema, with unknown keys refused wherever it names the known ones."""
+    if isinstance(schema, list):
+        return [strict(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    closed = {} if "properties" not in schema or "additionalProperties" in schema else {"additionalProperties": False}
+    return {key: strict(value) for key, value in schema.items()} | closed
+
+
+def schema_of(kind: str, version: str) -> dict[str, Any]:
+    """The schema of an object: of Kubernetes, as kubectl-validate holds it, or of the Prometheus operator."""
+    if kind == "PodMonitor":
+        (file,) = GO.glob("pkg/mod/github.com/prometheus-operator/*/example/prometheus-operator-crd/*_podmonitors.yaml")
+        (crd,) = yaml.safe_load(file.read_text())["spec"]["versions"]
+        return crd["schema"]["openAPIV3Schema"]
+    (builtins,) = GO.glob(f"pkg/mod/sigs.k8s.io/kubectl-validate@*/pkg/openapiclient/builtins/{KUBERNETES}")
+    group = f"apis/{version}" if "/" in version else f"api/{version}"
+    components = json.loads((builtins / f"{group}.json").read_text())["components"]
+    (name,) = (n for n in components["schemas"] if n.startswith("io.k8s.api.") and n.endswith(f".{kind}"))
+    return {"$ref": f"#/components/schemas/{name}", "components": components}
+
+
+def check_schemas(objects: list[dict[str, Any]]) -> None:
+    """Each object is one that the API server would take."""
+    with tempfile.TemporaryDirectory() as folder:
+        for each in objects:
+            schema = strict(schema_of(each["kind"], each["apiVersion"]))
+            (Path(folder) / f"{each['kind'].lower()}.json").write_text(json.dumps(schema))
+        manifest = Path(folder) / "objects.yaml"
+        manifest.write_text(yaml.safe_dump_all(objects))
+        run("kubeconform", "-strict", "-schema-location", f"{folder}/{{{{.ResourceKind}}}}.json", str(manifest))
 
 
 def check_host(objects: list[dict[str, Any]]) -> None:
@@ -101,9 +153,10 @@ def main() -> None:
         "PodMonitor",
         "NetworkPolicy",
     }
-    for objects in (usual, everything):
+    for objects in (usual, everything, from_the_page()):
+        check_schemas(objects)
         check_host(objects)
-    print("deploy/: the chart is linted and rendered; the image copies what there is")
+    print("deploy/: the chart is linted, rendered and valid; the image copies what there is")
 
 
 if __name__ == "__main__":

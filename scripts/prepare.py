@@ -25,7 +25,9 @@ STAMP = Path(sys.prefix) / ".packages"
 EDGE = ROOT / "crkafka_core" / "kafka" / "native" / "edge.c"
 PROMTOOL = CACHE / "promtool"
 GO = CACHE / "go"
-HELM = "helm.sh/helm/v3/cmd/helm@v3.22.0"
+CHART_TOOLS = ("helm.sh/helm/v3/cmd/helm@v3.22.0", "github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0")
+CHART_SCHEMAS = ("sigs.k8s.io/kubectl-validate@v0.0.4", "github.com/prometheus-operator/prometheus-operator@v0.85.0")
+"""Modules that hold the schemas of Kubernetes and of PodMonitor as files."""
 JAVA_PACKAGES = ("openjdk-21-jre-headless", "openjdk-17-jre-headless", "default-jre-headless")
 
 
@@ -130,15 +132,20 @@ def promtool() -> None:
 
 
 def charts() -> None:
-    """Helm, built by Go: the one that is installed, else from the package manager."""
-    if (GO / "bin" / "helm").is_file():
+    """Helm and kubeconform, built by Go, and the schemas that the chart is held to: Go as installed, else from the package manager."""
+    if (
+        all((GO / "pkg" / "mod" / module).is_dir() for module in CHART_SCHEMAS)
+        and (GO / "bin" / "kubeconform").is_file()
+    ):
         return
     if not shutil.which("go") and not apt_install("Go", ("golang-go",)):
         raise CannotPrepare(
             "Go builds Helm, which checks the chart; install it, for example `sudo apt-get install golang-go`."
         )
     env = {"GOBIN": str(GO / "bin"), "GOPATH": str(GO), "GOFLAGS": "-modcacherw"}
-    step("Helm, which takes some minutes", ["go", "install", HELM], env=env)
+    step("Kubernetes' schemas", ["go", "mod", "download", *CHART_SCHEMAS], env=env)
+    for tool in CHART_TOOLS:
+        step(f"{tool.rpartition('/')[2]}, which may take some minutes", ["go", "install", tool], env=env)
 
 
 def apt_install(what: str, candidates: tuple[str, ...]) -> bool:

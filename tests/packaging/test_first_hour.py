@@ -38,6 +38,7 @@ BRINGS = {
     "docs": "mkdocs",
     "iceberg": "crkafka_core.lake.iceberg.path, mmh3, pyroaring",
     "iceberg-catalogs": "crkafka_core.lake.iceberg.catalog",
+    "lineage": "openlineage.client",
     "postgres": "psycopg",
     "protobuf": "google.protobuf",
     "s3": "s3fs",
