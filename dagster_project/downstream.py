@@ -123,11 +123,7 @@ def removed(instance: dg.DagsterInstance, asset: Key, keys: Sequence[str]) -> No
 
 
 def nothing_superseded(
-    asset: Key,
-    region: str,
-    *,
-    by: dg.TimeWindowPartitionsDefinition | None = None,
-    key_prefix: Sequence[str] = (),
+    asset: Key, region: str, *, by: dg.TimeWindowPartitionsDefinition | None = None, key_prefix: Sequence[str] = ()
 ) -> dg.AssetChecksDefinition:
     """A check of a user's asset that fails while rows of superseded checkpoints are in it; `by` as in `checkpointed`."""
     names = Names(region, tuple(key_prefix))

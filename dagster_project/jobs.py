@@ -6,44 +6,41 @@ from typing import Any
 
 import dagster as dg
 
-from dagster_project.job_set import Jobs
 from dagster_project.names import Names
-from dagster_project.ops.advance import advance_table
-from dagster_project.ops.consume import consume_until_caught_up
+from dagster_project.ops import consume, host, life, marks, observe, prune, tables
 from dagster_project.ops.cut import cut
-from dagster_project.ops.host import host_members
-from dagster_project.ops.life import retire_checkpoints, scale_region, start_region, stop_region, stopped_alarm
-from dagster_project.ops.maintain import maintain_tables
-from dagster_project.ops.marks import forget_topic, pause_flow, resume_flow, skip_records, undeclare_table
-from dagster_project.ops.mend import mend_tables
-from dagster_project.ops.observe import observe_group
-from dagster_project.ops.prune import prune_runs
-from dagster_project.ops.replay import replay
+from dagster_project.ops.follow import follow
 from dagster_project.ops.reset import reset_region
 from dagster_project.resources import RegionResource, SparkSessionResource
 
+OPS = {
+    "retire_checkpoints": life.retire,
+    "consume_until_caught_up": consume.consume,
+    "replay": tables.rewrite,
+    "host_members": host.host,
+    "scale_region": life.scale,
+    "start_region": life.start,
+    "stop_region": life.stop,
+    "stopped_alarm": life.alarm,
+    "observe_group": observe.observe,
+    "mend_tables": tables.mend,
+    "maintain_tables": tables.maintain,
+    "prune_runs": prune.prune,
+    "pause_flow": marks.pause,
+    "resume_flow": marks.resume_mark,
+    "skip_records": marks.skip,
+    "forget_topic": marks.forget,
+    "undeclare_table": marks.undeclare,
+    "advance_table": tables.advance,
+    "follow_merges": follow,
+}
+"""Jobs of one op."""
 GRAPHS = (
     cut,
     reset_region,
-    retire_checkpoints,
-    consume_until_caught_up,
-    replay,
-    host_members,
-    scale_region,
-    start_region,
-    stop_region,
-    stopped_alarm,
-    observe_group,
-    mend_tables,
-    maintain_tables,
-    prune_runs,
-    pause_flow,
-    resume_flow,
-    skip_records,
-    forget_topic,
-    undeclare_table,
-    advance_table,
+    *(dg.GraphDefinition(job, description=op.description, node_defs=[op]) for job, op in OPS.items()),
 )
+"""Each once, for all regions: a code location refuses two of one name."""
 
 
 class Unkept(dg.IOManager):
@@ -60,18 +57,19 @@ ALONE = {"dagster/max_retries": "0"}
 """An instance that retries runs leaves this one alone: it says something that does not change by repetition."""
 
 ENDLESS = {"dagster/max_runtime": "0", **ALONE}
-"""And it ends no run for its age: members are hosted for as long as they are wanted. A sensor starts another host."""
+"""And it ends no run for its age: resident runs last for as long as they are wanted. A sensor starts another."""
 
-TAGS = {"host_members": ENDLESS, "stopped_alarm": ALONE}
+TAGS = {"host_members": ENDLESS, "follow_merges": ENDLESS, "stopped_alarm": ALONE}
 
 
-def make(names: Names, region: RegionResource, spark: SparkSessionResource) -> Jobs:
-    """The region's jobs."""
+def make(
+    names: Names, region: RegionResource, spark: SparkSessionResource, *, follow: bool
+) -> dict[str, dg.JobDefinition]:
+    """The region's jobs, by the names of their graphs; one that follows the merges only where assets do."""
     mark = {"kind": "topic", "what": "", "member": ""}
+    declared = [t.name for t in region.settings.tables]
     launchpads: dict[str, dict[str, Any]] = {
-        "replay": {
-            "rewrite": {"after": 0, "upto": 1, "tables": [t.name for t in region.settings.tables], "dry_run": True}
-        },
+        "replay": {"rewrite": {"after": 0, "upto": 1, "tables": declared, "dry_run": True}},
         "scale_region": {"scale": {"members": region.settings.members}},
         "reset_region": {"reset": {"to": "head", "cause": "", "dry_run": False}},
         "retire_checkpoints": {"retire": {"dry_run": False}},
@@ -81,9 +79,13 @@ def make(names: Names, region: RegionResource, spark: SparkSessionResource) -> J
         "forget_topic": {"forget": {"topic": "", "sure": ""}},
         "skip_records": {"skip": {"offsets": "", "sure": ""}},
         "undeclare_table": {"undeclare": {"table": ""}},
-        "advance_table": {"advance": {"table": next((t.name for t in region.settings.tables), ""), "upto": 1}},
+        "advance_table": {"advance": {"table": next(iter(declared), ""), "upto": 1}},
     }
-    return Jobs(**{graph.name: _job(graph, names, region, spark, launchpads.get(graph.name)) for graph in GRAPHS})
+    return {
+        graph.name: _job(graph, names, region, spark, launchpads.get(graph.name))
+        for graph in GRAPHS
+        if follow or graph.name != "follow_merges"
+    }
 
 
 def _job(

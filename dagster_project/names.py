@@ -24,6 +24,9 @@ RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_p
 PARTITION = "dagster/partition"
 """Tag of a run of one."""
 
+WRITES, CHECKS_DATA, FOLLOWED = "write_tables", "check_data", "followed"
+"""Jobs over assets: the tables, the checks that read the data, the assets of users that follow each merge."""
+
 TRIGGER = "the Dagster sensor"
 """Who opens the cuts that are due; the token of each begins so."""
 

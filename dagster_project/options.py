@@ -66,6 +66,11 @@ class Options(BaseModel):
         "looks every five. Each tick costs the daemon some time: 30 where many regions share an instance.",
     )
     keep_up: int = Field(default=200, ge=1, le=5_000, description="Checkpoints that one run of a table takes at most.")
+    follow: tuple[str, ...] = Field(
+        default=(),
+        description="Assets of yours over checkpoints, by key (`revenue`, `lake/revenue`), of the same code location: a resident run "
+        "brings them each checkpoint as soon as it is merged.",
+    )
     consume: str = Field(
         default="0 * * * *",
         description="Cron: when the bounded run is scheduled. The schedule is off until somebody turns it on.",

@@ -1,17 +1,23 @@
-"""Checkpoints as partitions: one per merged checkpoint with rows, in the order of their ids (SPEC A3, C6)."""
+"""Checkpoints as partitions: one per merged checkpoint with rows, in the order of their ids, and whose they are (SPEC A3, C6)."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import dagster as dg
 
 from crkafka_core.control import Reader
-from crkafka_core.model.errors import NoSuchCheckpoint, Refused
+from crkafka_core.model.errors import CrkafkaError, NoSuchCheckpoint, Refused
 from crkafka_core.model.rows import Checkpoint, Region
 from crkafka_core.plane import checkpoints
-from dagster_project.names import Names, checkpoint_of
+from dagster_project.names import Names, checkpoint_of, keys_of
+
+if TYPE_CHECKING:
+    from dagster_project.resources import RegionResource
 
 LARGEST = 5_000
 """Checkpoints of one run of an asset; Dagster takes some 20 ms for each of them."""
@@ -91,3 +97,62 @@ def reconcile(present: Sequence[str], wanted: Sequence[str], *, chunk: int) -> C
         return Change(remove=remove, more=True)
     add = tuple(missing[: chunk - len(remove)])
     return Change(add, remove, more=len(gone) > len(remove) or len(missing) > len(add))
+
+
+def remove_superseded(instance: dg.DagsterInstance, region: RegionResource) -> list[str]:
+    """Remove the partitions of checkpoints that are not live; what is missing is the publishing sensor's to add."""
+    name = region.names.partitions
+    present = instance.get_dynamic_partitions(name)
+    if not present:
+        return []
+    lowest = min((int(key) for key in present if key.isdecimal()), default=1)  # a person may have added any other
+    filled = region.read(lambda reader, row: checkpoints.filled(reader, above=lowest - 1))
+    live = set(keys_of(filled))
+    gone = [key for key in present if key not in live]
+    for key in gone:
+        instance.delete_dynamic_partition(name, key)
+    return gone
+
+
+def claim(instance: dg.DagsterInstance, region: RegionResource, *, published: str) -> str:
+    """Take or keep the partitions for this region; why they are another's, or nothing: each of two regions of one name on an instance
+    would remove what the other has published.
+
+    Another uid in the same control plane is a region that was made anew, the same uid elsewhere a database that was moved. They are
+    taken once what is `published` is of this uid: what is there of a region that is gone leaves first.
+    """
+    try:
+        mine = _of(region)
+    except CrkafkaError:
+        return ""  # there is nothing to publish yet; the tick says why
+    kept = _kept(instance, region)
+    if kept and kept[0] != mine[0] and kept[1] != mine[1]:
+        return (
+            f"Another region {region.settings.region}, of another control plane, publishes the partitions {region.names.partitions} "
+            "on this Dagster instance. Give one of the two a key_prefix of its own, under `dagster` in its attributes."
+        )
+    if kept != mine and published == mine[0]:
+        instance.daemon_cursor_storage.set_cursor_values({_key(region): json.dumps(mine)})
+    return ""
+
+
+def ours(instance: dg.DagsterInstance, region: RegionResource) -> bool:
+    """Whether the partitions that are there are this region's: the publishing sensor has claimed them."""
+    return _kept(instance, region) == _of(region)
+
+
+def _of(region: RegionResource) -> list[str]:
+    """The region, and its control plane."""
+    uid = region.read(lambda _, row: row.uid)
+    return [uid, hashlib.sha256(region.settings.control_plane.encode()).hexdigest()[:12]]
+
+
+def _kept(instance: dg.DagsterInstance, region: RegionResource) -> list[str] | None:
+    key = _key(region)
+    kept = instance.daemon_cursor_storage.get_cursor_values({key}).get(key)
+    owner: list[str] | None = json.loads(kept) if kept else None
+    return owner
+
+
+def _key(region: RegionResource) -> str:
+    return f"crkafka partitions {region.names.partitions}"

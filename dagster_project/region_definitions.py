@@ -16,9 +16,8 @@ from crkafka_core.config.location import project_of
 from crkafka_core.model.errors import ConfigError
 from dagster_project import jobs as jobs_
 from dagster_project import rows, schedules
-from dagster_project.assets import checks, external, records, tables
-from dagster_project.job_set import CHECKS_DATA, WRITES, Jobs
-from dagster_project.names import RESERVED, Names
+from dagster_project.assets import checks, external, tables
+from dagster_project.names import CHECKS_DATA, FOLLOWED, RESERVED, WRITES, Names
 from dagster_project.options import Options
 from dagster_project.resources import RegionResource, SparkSessionResource
 from dagster_project.sensors import check, host, observe, publish, trigger, watch
@@ -51,24 +50,21 @@ def build(config: RegionConfig, options: Options) -> dg.Definitions:
     names = options.names(config)
     _refuse_reserved(config)
     _refuse_one_key(config, names)
-    region = RegionResource.of(config, names, cuts=options.cuts)
+    region = RegionResource.of(config, options)
     _refuse_twins(region, names)
     spark = SparkSessionResource(definition=region.definition)
-    jobs = jobs_.make(names, region, spark)
-    of_records = checks.of_records(names)
-    of_tables = [checks.of_table(table, names) for table in config.tables]
-    check_data = _check_data(names, of_records, of_tables)
-    write_tables = _write_tables(names, [t.name for t in config.tables]) if config.tables else None
+    jobs = jobs_.make(names, region, spark, follow=bool(options.follow))
+    reading = [checks.of_records(names), *(checks.of_table(table, names) for table in config.tables)]
+    of_assets = _jobs_of_assets(config, names, options, reading)
     return dg.Definitions(
         assets=_assets(config, names, options),
         asset_checks=[
-            of_records,
+            *reading,
             checks.of_group(names, options),
-            *of_tables,
             *(checks.of_table_state(table, names, options) for table in config.tables),
         ],
-        jobs=[*jobs, check_data, *([] if write_tables is None else [write_tables])],
-        sensors=_sensors(config, SensorSetup(names, options, region), jobs, check_data, write_tables),
+        jobs=[*jobs.values(), *of_assets.values()],
+        sensors=_sensors(config, SensorSetup(names, options, region), jobs, of_assets),
         schedules=schedules.make(names, jobs, options, region),
         resources={names.slug: region, names.spark: spark, names.rows: rows.manager(names)},
     )
@@ -128,50 +124,62 @@ def _assets(config: RegionConfig, names: Names, options: Options) -> list[dg.Ass
         return [
             *external.topics(config, names, options),
             external.group(config, names, options),
-            records.make(names, options),
+            external.records(names, options),
             *(tables.make(table, config, names, options) for table in config.tables),
         ]
 
 
-def _check_data(
-    names: Names, of_records: dg.AssetChecksDefinition, of_tables: Sequence[dg.AssetChecksDefinition]
-) -> UnresolvedJob:
-    return dg.define_asset_job(
-        names.of(CHECKS_DATA),
-        selection=dg.AssetSelection.checks(of_records, *of_tables),
-        executor_def=dg.in_process_executor,
-        # Else the launchpad begins with all of the region's configuration, once for each resource.
-        config={"resources": {}},
-        description="Run the checks that read the data: the latest checkpoints, and the tables.",
-        tags=names.tags,
-    )
-
-
-def _write_tables(names: Names, declared: Sequence[str]) -> UnresolvedJob:
-    return dg.define_asset_job(
-        names.of(WRITES),
-        selection=dg.AssetSelection.assets(*(names.table(name) for name in declared)),
-        executor_def=dg.in_process_executor,
-        description="Bring tables what they have not got yet; the sensor launches it, for one table and a range of checkpoints.",
-        tags=names.tags,
-    )
-
-
-def _advances(config: RegionConfig, jobs: Jobs) -> list[dg.JobDefinition]:
-    """The job for tables, or checkpoints, that are in no definition."""
-    return [jobs.advance_table] if config.tables or config.templates else []
+def _jobs_of_assets(
+    config: RegionConfig, names: Names, options: Options, checks: Sequence[dg.AssetChecksDefinition]
+) -> dict[str, UnresolvedJob]:
+    """Jobs over assets and checks, by what they are called in every region."""
+    select = dg.AssetSelection
+    chosen: dict[str, tuple[dg.AssetSelection, str]] = {
+        CHECKS_DATA: (
+            select.checks(*checks),
+            "Run the checks that read the data: the latest checkpoints, and the tables.",
+        )
+    }
+    if config.tables:
+        chosen[WRITES] = (
+            select.assets(*(names.table(table.name) for table in config.tables)),
+            "Bring tables what they have not got yet; the sensor launches it, for one table and a range of checkpoints.",
+        )
+    if options.follow:
+        chosen[FOLLOWED] = (
+            select.assets(*map(dg.AssetKey.from_user_string, options.follow)).without_checks(),
+            f"The assets that {names.of('follow_merges')} brings each checkpoint, for one checkpoint or a range.",
+        )
+    return {
+        job: dg.define_asset_job(
+            names.of(job),
+            selection=selection,
+            executor_def=dg.in_process_executor,
+            # Else the launchpad begins with all of the region's configuration, once for each resource.
+            config={"resources": {}} if job == CHECKS_DATA else None,
+            description=description,
+            tags=names.tags,
+        )
+        for job, (selection, description) in chosen.items()
+    }
 
 
 def _sensors(
-    config: RegionConfig, setup: SensorSetup, jobs: Jobs, check_data: UnresolvedJob, write_tables: UnresolvedJob | None
+    config: RegionConfig,
+    setup: SensorSetup,
+    jobs: Mapping[str, dg.JobDefinition],
+    of_assets: Mapping[str, UnresolvedJob],
 ) -> list[dg.SensorDefinition]:
     """The region's sensors: the trigger only where Dagster cuts."""
-    declared = [t.name for t in config.tables]
+    writes = [of_assets[WRITES]] if config.tables else []
+    if config.tables or config.templates:  # tables, or checkpoints, that are in no definition
+        writes.append(jobs["advance_table"])
     return [
-        *([trigger.sensor(setup, jobs.cut)] if setup.options.cuts else []),
-        watch.sensor(setup, jobs.reset_region, jobs.stopped_alarm),
-        publish.sensor(setup, [*([] if write_tables is None else [write_tables]), *_advances(config, jobs)]),
-        observe.sensor(setup, declared),
-        check.sensor(setup, check_data, shared=bool(config.tables)),
-        host.sensor(setup, jobs.host_members),
+        *([trigger.sensor(setup, jobs["cut"])] if setup.options.cuts else []),
+        watch.sensor(setup, jobs["reset_region"], jobs["stopped_alarm"]),
+        publish.sensor(setup, writes),
+        observe.sensor(setup, [t.name for t in config.tables]),
+        check.sensor(setup, of_assets[CHECKS_DATA], shared=bool(config.tables)),
+        host.sensor(setup, jobs["host_members"]),
+        *([host.of_follower(setup, jobs["follow_merges"])] if setup.options.follow else []),
     ]

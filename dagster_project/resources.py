@@ -20,6 +20,7 @@ from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.still import starting
 from dagster_project import opened, partitions
 from dagster_project.names import Names
+from dagster_project.options import Options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -40,35 +41,27 @@ def _parsed(definition: str) -> RegionConfig:
     return RegionConfig.from_json(definition)
 
 
+@lru_cache(maxsize=64)
+def _options(dagster: str) -> Options:
+    return Options.parse(json.loads(dagster), "a region's resource")
+
+
 class RegionResource(dg.ConfigurableResource[Any]):
     """A consistent region: `open` drives it, `read` asks its control plane, `records` reads what it has landed."""
 
     definition: dict[str, Any] = Field(description="The region's configuration: with references, never with secrets.")
-    key_prefix: list[str] = Field(
-        default=[], description="Begins the keys of the region's assets, as the component's option says."
-    )
-    topics_prefix: list[str] | None = Field(
-        default=None, description="Begins the keys of topics, where several regions share them."
-    )
-    table_keys: dict[str, list[str]] = Field(
-        default_factory=dict, description="Tables whose asset has a key of its own."
-    )
-    cuts: bool = Field(
-        default=True, description="Whether Dagster opens the cuts that are due; off: whoever hosts the members."
+    dagster: dict[str, Any] = Field(
+        default_factory=dict, description="What concerns Dagster alone: the keys of `dagster` in the component."
     )
 
     @classmethod
-    def of(cls, config: RegionConfig, names: Names | None = None, *, cuts: bool = True) -> "RegionResource":
+    def of(cls, config: RegionConfig, options: Options | None = None) -> "RegionResource":
         """From a configuration that was loaded."""
-        names = names or Names(config.region)
         return cls(
             definition=config.model_dump(  # people read it
                 mode="json", exclude_none=True, exclude_defaults=True, by_alias=True
             ),
-            key_prefix=list(names.prefix),
-            topics_prefix=None if names.topics_prefix is None else list(names.topics_prefix),
-            table_keys={table: list(key) for table, key in names.table_keys},
-            cuts=cuts,
+            dagster={} if options is None else options.model_dump(mode="json", exclude_defaults=True),
         )
 
     @property
@@ -77,13 +70,12 @@ class RegionResource(dg.ConfigurableResource[Any]):
         return _parsed(json.dumps(self.definition))
 
     @property
+    def options(self) -> Options:
+        return _options(json.dumps(self.dagster))
+
+    @property
     def names(self) -> Names:
-        return Names(
-            self.settings.region,
-            tuple(self.key_prefix),
-            None if self.topics_prefix is None else tuple(self.topics_prefix),
-            tuple((table, tuple(key)) for table, key in self.table_keys.items()),
-        )
+        return self.options.names(self.settings)
 
     @property
     def store(self) -> Store:

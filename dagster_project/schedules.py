@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from zlib import crc32
 
 import dagster as dg
 
 from crkafka_core.model.errors import CrkafkaError, NoControlPlane, NoSuchRegion
-from dagster_project.job_set import Jobs
 from dagster_project.names import Names
 from dagster_project.options import Options
 from dagster_project.resources import RegionResource
@@ -58,7 +57,9 @@ DESCRIPTIONS = {
 }
 
 
-def make(names: Names, jobs: Jobs, options: Options, region: RegionResource) -> list[dg.ScheduleDefinition]:
+def make(
+    names: Names, jobs: Mapping[str, dg.JobDefinition], options: Options, region: RegionResource
+) -> list[dg.ScheduleDefinition]:
     """The region's schedules; two are on, and the others off until somebody turns them on."""
     stopped = dg.DefaultScheduleStatus.STOPPED
     running = dg.DefaultScheduleStatus.RUNNING if options.sensors == "running" else stopped
@@ -77,9 +78,9 @@ def make(names: Names, jobs: Jobs, options: Options, region: RegionResource) -> 
         )
 
     return [
-        schedule("consume", jobs.consume_until_caught_up, options.consume, stopped),
-        schedule("retire", jobs.retire_checkpoints, retire, running, region),
-        schedule("prune", jobs.prune_runs, cron(PRUNE, names.region), stopped),
-        schedule("maintain", jobs.maintain_tables, cron(MAINTAIN, names.region), stopped, region),
-        schedule("look", jobs.observe_group, look, running, region),
+        schedule("consume", jobs["consume_until_caught_up"], options.consume, stopped),
+        schedule("retire", jobs["retire_checkpoints"], retire, running, region),
+        schedule("prune", jobs["prune_runs"], cron(PRUNE, names.region), stopped),
+        schedule("maintain", jobs["maintain_tables"], cron(MAINTAIN, names.region), stopped, region),
+        schedule("look", jobs["observe_group"], look, running, region),
     ]

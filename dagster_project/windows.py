@@ -26,11 +26,7 @@ def merged_within(region: RegionResource, window: dg.TimeWindow) -> list[int]:
     left = PATIENCE_S
     while True:
         now, ids, known = region.plane.do(
-            lambda tx: (
-                tx.now(),
-                checkpoints.filled(tx, merged=(start, end)),
-                checkpoints.known_since(tx),
-            )
+            lambda tx: (tx.now(), checkpoints.filled(tx, merged=(start, end)), checkpoints.known_since(tx))
         )
         if start < known:
             raise Refused(
@@ -59,10 +55,7 @@ def superseded(reader: Reader, region: Region) -> list[tuple[float, float]]:
 
 
 def outdated(
-    instance: dg.DagsterInstance,
-    region: RegionResource,
-    asset: dg.AssetKey,
-    windows: dg.TimeWindowPartitionsDefinition,
+    instance: dg.DagsterInstance, region: RegionResource, asset: dg.AssetKey, windows: dg.TimeWindowPartitionsDefinition
 ) -> list[str]:
     """Windows of an asset that were read before a rewind superseded a checkpoint of theirs, oldest first."""
     gone = region.read(superseded)

@@ -15,8 +15,7 @@ from crkafka_core.model.rows import Region, Table
 from crkafka_core.plane import checkpoints
 from crkafka_core.plane import tables as plane
 from crkafka_core.still import telling
-from dagster_project.counted import count, how_far
-from dagster_project.metadata import rows_metadata
+from dagster_project.metadata import count, how_far, rows_metadata
 from dagster_project.names import RESERVED, key_of
 from dagster_project.resources import RegionResource, SparkSessionResource
 
@@ -31,20 +30,9 @@ Context = dg.OpExecutionContext | dg.AssetExecutionContext
 Write = Callable[["SparkSession | None"], "Committed | None"]
 
 
-@dataclass
-class SparkIfNeeded:
-    """Work that may do without Spark; it is started where that turns out not to be so."""
-
-    spark: SparkSessionResource
-    tell: Callable[[str], None]
-    session: SparkSession | None
-
-    @classmethod
-    def of(cls, table: Table, spark: SparkSessionResource, tell: Callable[[str], None]) -> SparkIfNeeded:
-        return cls(spark, tell, spark.session() if plane.needs_spark(table) else None)
-
-    def do(self, write: Write) -> Committed | None:
-        return write(self.session)
+def session_for(table: Table, spark: SparkSessionResource) -> SparkSession | None:
+    """Spark, where the table cannot be written without it."""
+    return spark.session() if plane.needs_spark(table) else None
 
 
 @dataclass(frozen=True)
@@ -111,16 +99,13 @@ class TableRun:
             )
 
     def _written(self, write: Write) -> Committed | None:
-        tell, name = self.context.log.info, self.name
-
-        def write_and_log(session: SparkSession | None) -> Committed | None:
-            with telling(tell, lambda s: f"table {name} is still being written, for {s:.0f} s now"):
-                return write(session)
-
-        lazily = SparkIfNeeded.of(self._free(), self.spark, tell)
+        session = session_for(self._free(), self.spark)
         while True:
             try:
-                return lazily.do(write_and_log)
+                with telling(
+                    self.context.log.info, lambda s: f"table {self.name} is still being written, for {s:.0f} s now"
+                ):
+                    return write(session)
             except LeaseHeld:  # taken meanwhile
                 self.region.plane.wait(self.region.read(lambda _, row: row.version), PAUSE_S)
                 self._free()

@@ -29,10 +29,7 @@ def of_table(table: TableConfig, config: RegionConfig, names: Names) -> dict[str
         return {}
     topics = [names.topic(topic) for topic in table.topics or config.topics or (BY_PATTERN,)]
     lineage = {field.name: _from(field.name, topics) for field in columns}
-    return {
-        "dagster/column_schema": _schema(columns),
-        "dagster/column_lineage": dg.TableColumnLineage(lineage),
-    }
+    return {"dagster/column_schema": _schema(columns), "dagster/column_lineage": dg.TableColumnLineage(lineage)}
 
 
 def _columns(table: TableConfig, config: RegionConfig) -> Any:

@@ -1,10 +1,14 @@
-"""Topics and the group: external assets, observed and not made (SPEC A4)."""
+"""Topics, the group and the checkpointed records: external assets, observed or landed by members, and not made (SPEC A3, A4, C7).
+
+Nothing in Dagster makes the records, so that nothing there can wake all that follows them; checks read them back.
+"""
 
 from __future__ import annotations
 
 import dagster as dg
 
 from crkafka_core.config import RegionConfig
+from dagster_project import partitions
 from dagster_project.assets import columns
 from dagster_project.names import BY_PATTERN, Names
 from dagster_project.options import Options
@@ -45,3 +49,21 @@ def group(config: RegionConfig, names: Names, options: Options) -> dg.AssetSpec:
             metadata={"region": config.region, "region_index": config.region_index},
         ),
     )
+
+
+def records(names: Names, options: Options) -> dg.AssetSpec:
+    """The records of each checkpoint; the merge publishes them."""
+    return dg.AssetSpec(
+        names.records,
+        deps=[names.group],
+        partitions_def=partitions.definition(names),
+        kinds={"parquet"},
+        **options.about(
+            "records",
+            group=names.slug,
+            description="The records of each checkpoint, exactly once. A partition appears with the merge, by the sensor "
+            f"{names.of('publish')}; nothing in Dagster makes them. A number that is missing was a cut without records or an "
+            f"aborted one, or is superseded. The job {names.of('check_data')} reads them back.",
+            metadata={"region": names.region},
+        ),
+    ).with_io_manager_key(names.rows)

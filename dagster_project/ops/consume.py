@@ -25,7 +25,8 @@ class Consume(dg.Config):
 
 
 @dg.op(
-    description="Consume to the ends seen now, then cut. Members are started, and stopped again, if nobody hosts them.",
+    description="For teams without resident members: consume to the ends seen now, then cut. Members are started, and stopped again, if "
+    "nobody hosts them."
 )
 def consume(
     context: dg.OpExecutionContext, config: Consume, region: RegionResource, spark: SparkSessionResource
@@ -73,8 +74,3 @@ def _hosting(reader: Reader, row: Row) -> tuple[dict[str, int], Lease | None, fl
     members = roster.live(reader)
     lease = reader.get(Lease, LEASE, "")
     return {m.incarnation: m.renewals for m in members}, lease, reader.now(), limits.of(row).session_timeout
-
-
-@dg.graph(description="For teams without resident members: start them, consume what is there, cut, stop.")
-def consume_until_caught_up() -> None:
-    consume()

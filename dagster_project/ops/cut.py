@@ -35,7 +35,7 @@ def driver(region: RegionResource, context: dg.OpExecutionContext) -> AbstractCo
 
     Where the members' host drives them, this run is a person's and opens its cut beside it. A run that follows a cut opens none.
     """
-    if followed(context) or not region.cuts:
+    if followed(context) or not region.options.cuts:
         return nullcontext()
     return DriverLease(region.plane, DRIVER, asker(context), token=token(context))
 

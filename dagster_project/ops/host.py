@@ -32,14 +32,17 @@ class HostConfig(dg.Config):
 
 
 @dg.op(
-    description="Run the members until the region is stopped. Terminating the run ends them; a sensor starts another.",
+    description="Run the members until the region is stopped. Terminating the run ends them; a sensor starts another."
 )
 def host(
     context: dg.OpExecutionContext, config: HostConfig, region: RegionResource, spark: SparkSessionResource
 ) -> None:
     with as_dagster_failure():
         it = region.initialised(configure=False)
-        with hosted(context, it, spark, start=config.start) as (hosting, right), driving(it, drive=not region.cuts):
+        with (
+            hosted(context, it, spark, start=config.start) as (hosting, right),
+            driving(it, drive=not region.options.cuts),
+        ):
             _join(context, it, hosting, right)
 
 
@@ -101,8 +104,3 @@ def _opened(region: Region, spark: SparkSessionResource) -> Host:
     from crkafka_core.hosts.processes import ProcessHost
 
     return ProcessHost(region.config, region.plane)
-
-
-@dg.graph(description="Host the region's members in this run until the region is stopped.")
-def host_members() -> None:
-    host()

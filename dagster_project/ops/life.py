@@ -24,7 +24,8 @@ class Retire(dg.Config):
 
 
 @dg.op(
-    description="Delete what is older than the last `retain` checkpoints and held by nobody; collect orphaned files.",
+    description="Delete what is older than the last `retain` checkpoints and held by nobody, and orphaned files. Offsets stay in the "
+    "archive, so that all of it can be replayed from Kafka."
 )
 def retire(context: dg.OpExecutionContext, config: Retire, region: RegionResource) -> dg.Output[None]:
     if config.dry_run:
@@ -66,20 +67,13 @@ def _retirable(reader: Reader, row: Region) -> tuple[retiring.Plan, list[Checkpo
     return plan, list(checkpoints.named(reader, plan.retire).values())
 
 
-@dg.graph(
-    description="Delete old checkpoints with their segments; their offsets stay in the archive, so that they can be replayed from Kafka."
-)
-def retire_checkpoints() -> None:
-    retire()
-
-
 class Scale(dg.Config):
     """How many."""
 
     members: int = Field(description="Wanted number of members, at least 1; the change costs at most one reset.")
 
 
-@dg.op(description="Want another number of members.")
+@dg.op(description="Want another number of members: scale the group out or in.")
 def scale(context: dg.OpExecutionContext, config: Scale, region: RegionResource) -> dg.Output[None]:
     with as_dagster_failure():
         if config.members < 1:
@@ -91,23 +85,14 @@ def scale(context: dg.OpExecutionContext, config: Scale, region: RegionResource)
     return dg.Output(None, metadata={"members": row.members_wanted})
 
 
-@dg.graph(description="Scale the group out or in.")
-def scale_region() -> None:
-    scale()
-
-
-@dg.op(description="Want the region to run; also leaves STOPPED, once its reason is mended.")
+@dg.op(
+    description="Want the region to run: make it in the control plane if it is not there. Also leaves STOPPED, once its reason is "
+    "mended."
+)
 def start(context: dg.OpExecutionContext, region: RegionResource) -> dg.Output[None]:
     with as_dagster_failure():
         row = region.initialised().start(by=asker(context))
     return dg.Output(None, metadata={"phase": str(row.phase), "epoch": row.epoch})
-
-
-@dg.graph(
-    description="Start the region, or mend a stopped one: make it in the control plane if it is not there, and want it to run."
-)
-def start_region() -> None:
-    start()
 
 
 @dg.op(description="Cut a last time; then members leave the group cleanly.")
@@ -117,12 +102,7 @@ def stop(context: dg.OpExecutionContext, region: RegionResource) -> dg.Output[No
     return dg.Output(None, metadata={"phase": str(row.phase), "head": row.head})
 
 
-@dg.graph(description="Stop the region after a last cut.")
-def stop_region() -> None:
-    stop()
-
-
-@dg.op(description="Fails with the reason for which the region stopped: what alerting hooks on.")
+@dg.op(description="Fails with the reason for which the region stopped; a sensor launches it, so that alerts go out.")
 def alarm(context: dg.OpExecutionContext, region: RegionResource) -> None:
     with as_dagster_failure():
         row = region.read(lambda _, row: row)
@@ -134,8 +114,3 @@ def alarm(context: dg.OpExecutionContext, region: RegionResource) -> None:
             f"Region {row.name} is stopped: {row.stop_reason}.{who}",
             hint="Mend the cause; then run start_region, or reset_region to another checkpoint.",
         )
-
-
-@dg.graph(description="Started by a sensor when the region has stopped itself: fails, so that alerts go out.")
-def stopped_alarm() -> None:
-    alarm()

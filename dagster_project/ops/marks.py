@@ -29,29 +29,22 @@ class Mark(dg.Config):
         return self.kind
 
 
-@dg.op(description="Nothing of it flows any more until it is resumed; also for partitions that do not exist yet.")
+@dg.op(
+    description="Pause a partition, a topic, a pattern of topics, or a member: nothing of it flows until it is resumed; also of "
+    "partitions that do not exist yet."
+)
 def pause(context: dg.OpExecutionContext, config: Mark, region: RegionResource) -> None:
     with as_dagster_failure():
         region.open().pause(config.checked(), config.what, member=config.member, by=asker(context))
     context.log.info(f"{config.kind} {config.what} is paused")
 
 
-@dg.graph(description="Pause a partition, a topic, a pattern of topics, or a member.")
-def pause_flow() -> None:
-    pause()
-
-
-@dg.op(description="Take a pause away.")
+@dg.op(description="Resume what was paused.")
 def resume_mark(context: dg.OpExecutionContext, config: Mark, region: RegionResource) -> dg.Output[None]:
     with as_dagster_failure():
         was_paused = region.open().resume(config.checked(), config.what, member=config.member, by=asker(context))
     context.log.info(f"{config.kind} {config.what} " + ("flows again" if was_paused else "was not paused"))
     return dg.Output(None, metadata={"was_paused": was_paused})
-
-
-@dg.graph(description="Resume what was paused.")
-def resume_flow() -> None:
-    resume_mark()
 
 
 class Forget(dg.Config):
@@ -62,7 +55,8 @@ class Forget(dg.Config):
 
 
 @dg.op(
-    description="Carry a topic's offsets forward, so that the region goes on without it; refused unless its name is said twice."
+    description="Forget a topic that was deleted or made anew, so that the region can go on: its offsets are carried forward. Refused "
+    "unless its name is written twice."
 )
 def forget(context: dg.OpExecutionContext, config: Forget, region: RegionResource) -> dg.Output[None]:
     with as_dagster_failure():
@@ -81,11 +75,6 @@ def forget(context: dg.OpExecutionContext, config: Forget, region: RegionResourc
     return dg.Output(None, metadata={"partitions": partitions})
 
 
-@dg.graph(description="Forget a topic that was deleted or made anew, so that the region can go on.")
-def forget_topic() -> None:
-    forget()
-
-
 class Skip(dg.Config):
     """Which offsets."""
 
@@ -96,7 +85,8 @@ class Skip(dg.Config):
 
 
 @dg.op(
-    description="Pass over offsets that no client can read, as a recorded gap; the head must stand at the first of them.",
+    description="Give up offsets that no client can read, as a recorded gap, so that their partition goes on behind them; the head must "
+    "stand at the first of them."
 )
 def skip(context: dg.OpExecutionContext, config: Skip, region: RegionResource) -> dg.Output[None]:
     with as_dagster_failure():
@@ -110,11 +100,6 @@ def skip(context: dg.OpExecutionContext, config: Skip, region: RegionResource) -
     return dg.Output(None, metadata={"goes_on_at": goes_on})
 
 
-@dg.graph(description="Give up records that no client can read, so that their partition goes on behind them.")
-def skip_records() -> None:
-    skip()
-
-
 class Undeclare(dg.Config):
     """Which table."""
 
@@ -124,7 +109,8 @@ class Undeclare(dg.Config):
 
 
 @dg.op(
-    description="Take a table out of the control plane; take it out of the configuration first, or it is declared again."
+    description="Take a declared table that is gone out of the control plane, so that retirement and resets do not wait for it; take it "
+    "out of the configuration first, or it is declared again."
 )
 def undeclare(context: dg.OpExecutionContext, config: Undeclare, region: RegionResource) -> None:
     with as_dagster_failure():
@@ -134,8 +120,3 @@ def undeclare(context: dg.OpExecutionContext, config: Undeclare, region: RegionR
                 hint="Take it out there first: it would be declared again.",
             )
         region.plane.do(lambda tx: tables.undeclare(tx, config.table, by=asker(context)))
-
-
-@dg.graph(description="Forget a declared table that is gone, so that retirement and resets do not wait for it.")
-def undeclare_table() -> None:
-    undeclare()

@@ -7,15 +7,14 @@ import dagster as dg
 from crkafka_core.kafka.group import PartitionProgress, report
 from crkafka_core.plane import starts
 from dagster_project.failures import as_dagster_failure
+from dagster_project.metadata import table
 from dagster_project.names import BY_PATTERN
 from dagster_project.resources import RegionResource
 
 SHOWN = 200
 
 
-@dg.op(
-    description="Ask Kafka for the group's state and lag, and record them with the group and its topics.",
-)
+@dg.op(description="Ask Kafka for the group's state and lag, and record them with the group and its topics.")
 def observe(context: dg.OpExecutionContext, region: RegionResource) -> dg.Output[None]:
     names = region.names
     with as_dagster_failure():
@@ -58,14 +57,6 @@ def _lag(parts: Iterable[PartitionProgress]) -> dict[str, int]:
 
 
 def _table(parts: Iterable[PartitionProgress]) -> dg.TableMetadataValue:
-    names = ("topic", "partition", "committed", "last_stable", "lag")
     rows = [(p.tp.topic, p.tp.partition, p.committed, p.last_stable, p.lag) for p in parts]
-    return dg.MetadataValue.table(
-        [dg.TableRecord({n: "" if v is None else v for n, v in zip(names, row, strict=True)}) for row in rows],
-        schema=dg.TableSchema([dg.TableColumn(n, "string") for n in names]),
-    )
-
-
-@dg.graph(description="Look at the group and its topics in Kafka: state, offsets, lag.")
-def observe_group() -> None:
-    observe()
+    texts = [["" if value is None else value for value in row] for row in rows]
+    return table(texts, topic="string", partition="string", committed="string", last_stable="string", lag="string")

@@ -16,9 +16,9 @@ from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Region as Row
 from crkafka_core.plane import checkpoints, epochs, resets
 from crkafka_core.plane import tables as plane_tables
+from dagster_project import partitions
 from dagster_project.failures import as_dagster_failure
 from dagster_project.names import FOLLOWS
-from dagster_project.ops.partitions import remove_superseded
 from dagster_project.resources import RegionResource, SparkSessionResource
 from dagster_project.run_identity import asker, token
 
@@ -33,8 +33,7 @@ class Reset(dg.Config):
     )
     cause: str = Field("", description="Why. Shown in the event log and with what is superseded.")
     give_up: list[str] = Field(
-        default=[],
-        description="Forgotten topics whose rows may leave the tables, though nobody reads them again.",
+        default=[], description="Forgotten topics whose rows may leave the tables, though nobody reads them again."
     )
     dry_run: bool = Field(
         False, description="Ask for nothing: only tell which checkpoints and rows would be superseded."
@@ -116,7 +115,7 @@ def reset(context: dg.OpExecutionContext, config: Reset, region: RegionResource)
 )
 def rewind(context: dg.OpExecutionContext, region: RegionResource, spark: SparkSessionResource) -> dg.Output[None]:
     with as_dagster_failure():
-        removed = remove_superseded(context.instance, region)
+        removed = partitions.remove_superseded(context.instance, region)
         owed = region.read(lambda reader, row: epochs.unfenced(reader))
         if owed:
             from crkafka_core.spark.tables import fence_all
@@ -140,8 +139,7 @@ def resume(context: dg.OpExecutionContext, region: RegionResource) -> dg.Output[
             row = it.await_running(row.epoch if asked is None else asked.epoch, progress=context.log.info)
         since = row.reset_at if asked is None else asked.at
     return dg.Output(
-        None,
-        metadata={"epoch": row.epoch, "head": row.head, "seconds": round(max(0.0, row.resumed_at - since), 3)},
+        None, metadata={"epoch": row.epoch, "head": row.head, "seconds": round(max(0.0, row.resumed_at - since), 3)}
     )
 
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import dagster as dg
 
-from dagster_project.sensors.cursor import Cursor
-from dagster_project.sensors.shared import SensorSetup, UnresolvedJob, on_its_way, read_or_skip, run_key
+from dagster_project.sensors.shared import Cursor, SensorSetup, UnresolvedJob, on_its_way, read_or_skip, run_key
 
 DAILY = 86_400.0
 

@@ -18,8 +18,7 @@ from crkafka_core.plane.lateness import TableLag
 from crkafka_core.plane.status import Status, status_of
 from dagster_project import metadata
 from dagster_project.names import Names
-from dagster_project.sensors.cursor import Cursor
-from dagster_project.sensors.shared import SensorSetup, read_or_skip
+from dagster_project.sensors.shared import Cursor, SensorSetup, read_or_skip
 
 EVERY = 60.0
 """Seconds after which an unchanged group is observed again."""

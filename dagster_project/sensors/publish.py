@@ -18,11 +18,10 @@ from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Checkpoint, Region
 from crkafka_core.plane import checkpoints
 from dagster_project import metadata, partitions
-from dagster_project.counted import Counted
+from dagster_project.metadata import Counted
 from dagster_project.names import Names, key_of, keys_of
-from dagster_project.sensors import owner, tables
-from dagster_project.sensors.cursor import Cursor
-from dagster_project.sensors.shared import SensorSetup, UnresolvedJob, attempt, read_or_skip
+from dagster_project.sensors import tables
+from dagster_project.sensors.shared import Cursor, SensorSetup, UnresolvedJob, attempt, read_or_skip
 
 CHUNK = 200
 """Changes of one tick: the daemon takes some 3 ms for a partition and 8 ms for an event, ten times that on a busy machine, and where its
@@ -91,7 +90,7 @@ class Publisher:
             change, top = self._compare(reader, region, present)
             cursor = dataclasses.replace(cursor, compared=0.0 if change.more else now, count=len(present), top=top)
         added = [int(k) for k in change.add]
-        events = self._describe(reader, region, [i for i in added if i > cursor.materialized])
+        events = metadata.landed(reader, region, self._names.records, [i for i in added if i > cursor.materialized])
         return Tick(
             change,
             events,
@@ -147,22 +146,6 @@ class Publisher:
         page = self._instance().get_paginated_dynamic_partitions(self._names.partitions, limit=count, ascending=True)
         return page.results
 
-    def _describe(self, reader: Reader, region: Region, ids: list[int]) -> list[dg.AssetMaterialization]:
-        """Materializations of the records: their segments are there, the merge has published them (SPEC C7)."""
-        if not ids:
-            return []
-        fresh = list(checkpoints.named(reader, ids).values())
-        spans = metadata.ranges(reader, region, fresh)
-        parents = checkpoints.named(reader, {c.parent for c in fresh})
-        return [
-            dg.AssetMaterialization(
-                asset_key=self._names.records,
-                partition=key_of(c.id),
-                metadata=metadata.of_checkpoint(c, parents.get(c.parent), spans[c.id]),
-            )
-            for c in fresh
-        ]
-
 
 def look(
     reader: Reader, row: Region, setup: SensorSetup, publisher: Publisher, cursor: PublishCursor
@@ -187,7 +170,7 @@ def publish(context: dg.SensorEvaluationContext, setup: SensorSetup) -> dg.Senso
     tick, seen = answer
     change = tick.change
     changed = change.add or change.remove or not cursor.uid
-    if changed and (other := owner.claim(context.instance, region, published=tick.cursor.uid)):
+    if changed and (other := partitions.claim(context.instance, region, published=tick.cursor.uid)):
         return dg.SkipReason(other)
     # The attempt goes on with time, whatever is cut meanwhile, so that what a failed run left is asked for again.
     turn, defined = attempt(seen.now, seen.region.created_at), {t.name for t in region.settings.tables}

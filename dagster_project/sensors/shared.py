@@ -1,11 +1,13 @@
-"""What sensors share: reading the region, run keys with an attempt, whether a run is on its way."""
+"""What sensors share: cursors, reading the region, run keys with an attempt, whether a run is on its way."""
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import dagster as dg
 
@@ -30,12 +32,23 @@ BEGIN_WINDOW_S = 300.0
 NOT_BEGUN = [dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.STARTING]
 """Launched, and waiting for a worker: what Dagster's run monitoring marks as failed after its `start_timeout_seconds`."""
 
-UNFINISHED = [
-    dg.DagsterRunStatus.QUEUED,
-    *NOT_BEGUN,
-    dg.DagsterRunStatus.STARTED,
-    dg.DagsterRunStatus.CANCELING,
-]
+UNFINISHED = [dg.DagsterRunStatus.QUEUED, *NOT_BEGUN, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]
+
+
+@dataclass(frozen=True)
+class Cursor:
+    """A sensor's cursor, as JSON; every field has a default, *nothing is known*: it only saves work, and none is as good (SPEC A2)."""
+
+    @classmethod
+    def parse(cls, text: str | None) -> Self:
+        """What `str` wrote; an empty one for anything else."""
+        try:
+            return cls(**json.loads(text or "{}"))
+        except (ValueError, TypeError):
+            return cls()
+
+    def __str__(self) -> str:
+        return json.dumps(dataclasses.asdict(self))
 
 
 @dataclass(frozen=True)

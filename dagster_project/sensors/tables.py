@@ -18,10 +18,8 @@ from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Region, Table
 from crkafka_core.plane import checkpoints, epochs, hosts, lateness, life, tables, templates
 from dagster_project import partitions
-from dagster_project.counted import Counted, count, how_far
-from dagster_project.job_set import WRITES
-from dagster_project.metadata import rows_metadata
-from dagster_project.names import KEEPING_UP, RANGE_END, RANGE_START, RESERVED, Names, key_of
+from dagster_project.metadata import Counted, count, how_far, rows_metadata
+from dagster_project.names import KEEPING_UP, RANGE_END, RANGE_START, RESERVED, WRITES, Names, key_of
 from dagster_project.resources import RegionResource
 from dagster_project.sensors.shared import SensorSetup, on_its_way, run_key
 

@@ -18,8 +18,7 @@ from crkafka_core.plane import checkpoints, leases, triggers
 from crkafka_core.region.lease import DriverLease
 from dagster_project.names import CHECKPOINT, CUT, TRIGGER
 from dagster_project.resources import RegionResource
-from dagster_project.sensors.cursor import Cursor
-from dagster_project.sensors.shared import SensorSetup, on_its_way, read_or_skip, run_key
+from dagster_project.sensors.shared import Cursor, SensorSetup, on_its_way, read_or_skip, run_key
 
 NEVER = 60.0
 

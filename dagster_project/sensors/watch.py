@@ -118,12 +118,7 @@ def sensor(setup: SensorSetup, reset: dg.JobDefinition, alarm: dg.JobDefinition)
         if state.fencing:
             done.append(f"{state.fencing} lets a table follow the rewind")
         return dg.SkipReason(
-            "; ".join(
-                [
-                    *done,
-                    f"{state.region.phase}, epoch {state.region.epoch}, {plural(len(state.live), 'member')}",
-                ]
-            )
+            "; ".join([*done, f"{state.region.phase}, epoch {state.region.epoch}, {plural(len(state.live), 'member')}"])
         )
 
     return watch

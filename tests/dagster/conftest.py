@@ -78,9 +78,7 @@ class Seat:
         """One evaluation of a sensor, resources and dynamic partitions included."""
         found = next(s for s in self.defs.get_repository_def().sensor_defs if s.name == self.names.of(sensor))
         with dg.build_sensor_context(
-            instance_ref=self.instance.get_ref(),
-            repository_def=self.defs.get_repository_def(),
-            cursor=cursor,
+            instance_ref=self.instance.get_ref(), repository_def=self.defs.get_repository_def(), cursor=cursor
         ) as context:
             return found.evaluate_tick(context)
 
@@ -217,11 +215,7 @@ class LandedSeat(Seat):
 
 @pytest.fixture
 def landed(
-    tmp_path: Path,
-    instance: dg.DagsterInstance,
-    tables: list[dict[str, Any]],
-    keys: dict[str, Any],
-    no_broker: None,
+    tmp_path: Path, instance: dg.DagsterInstance, tables: list[dict[str, Any]], keys: dict[str, Any], no_broker: None
 ) -> Iterator[LandedSeat]:
     url = f"sqlite:///{tmp_path}/crkafka.db"
     initialise(url)

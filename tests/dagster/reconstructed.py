@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
-from dagster._core.definitions.reconstruct import build_reconstructable_job
+from dagster._core.definitions.reconstruct import ReconstructableRepository, build_reconstructable_job
 
 from crkafka_core.config import RegionConfig
 from dagster_project import consistent_region
@@ -36,3 +37,9 @@ def execute(
     options = dg.ReexecutionOptions(again) if again else options
     tags = {**(tags or {}), **({RESUMES: "true"} if retry_of else {})}
     return dg.execute_job(made, instance=instance, run_config=run_config, reexecution_options=options, tags=tags)
+
+
+def of_file(file: Path, what: str, instance: dg.DagsterInstance, **more: Any) -> dg.JobExecutionResult:
+    """Execute a job of the definitions in a file, with the others of its code location beside it."""
+    made = ReconstructableRepository.for_file(str(file), "defs").get_reconstructable_job(what)
+    return dg.execute_job(made, instance=instance, **more)

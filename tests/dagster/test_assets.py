@@ -201,10 +201,7 @@ def test_what_others_wrote_into_a_table_is_told_with_the_remedy(
             "rows of checkpoints that it should not hold (7); other rows than were merged of checkpoints 1, 2; "
             "3 commits of somebody else. The job mend_tables undoes them.",
         ),
-        (
-            audit.TableAudit(unknown=4),
-            "4 rows of no checkpoint that belongs there. The job mend_tables undoes them.",
-        ),
+        (audit.TableAudit(unknown=4), "4 rows of no checkpoint that belongs there. The job mend_tables undoes them."),
     ):
         monkeypatch.setattr(audit, "look", lambda *_, found=found, **__: found)
         result = landed.defs.resolve_job_def("orders_check_data").execute_in_process(instance=landed.instance)
@@ -475,6 +472,7 @@ def test_an_asset_by_day_is_made_again_after_a_rewind_and_a_backfill_by_one_cond
     assert not wanted(2, asked.cursor).get_requested_partitions(daily.key)
 
 
+@pytest.mark.soak
 @pytest.mark.spark
 def test_an_hourly_asset_gets_the_rows_of_its_hour_and_is_wanted_once_the_hour_is_over(landed: LandedSeat) -> None:
     counted: list[int] = []

@@ -15,7 +15,7 @@ from crkafka_core.plane import resets
 from tests.dagster.live_stage import Live, live
 from tests.rigs import failpoints as fp
 
-pytestmark = [pytest.mark.dagster, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.dagster, pytest.mark.kafka, pytest.mark.soak, pytest.mark.timeout(600)]
 
 MERGED, ABORTED = CheckpointStatus.MERGED, CheckpointStatus.ABORTED
 
@@ -28,14 +28,7 @@ def stage(kafka: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 # tests/dagster/test_cut.py retries a run that failed in each step, without a Dagster that runs.
-@pytest.mark.parametrize(
-    "step",
-    [
-        pytest.param("open_cut", marks=pytest.mark.soak),
-        "await_drained",
-        pytest.param("await_merged", marks=pytest.mark.soak),
-    ],
-)
+@pytest.mark.parametrize("step", ["open_cut", "await_drained", "await_merged"])
 def test_6_a_cut_run_killed_in_a_step_and_retried_completes_its_cut(stage: Live, step: str) -> None:
     """Fault 6, SPEC A6: `kill -9` when the step's work is done, the worst moment; retried from failure as the UI does."""
     before = len(stage.checkpoints())
@@ -50,7 +43,6 @@ def test_6_a_cut_run_killed_in_a_step_and_retried_completes_its_cut(stage: Live,
     stage.scenario.verify(quiet=True)
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("step", ["open_cut", "await_drained", "await_merged"])
 def test_6_a_cut_run_killed_before_a_steps_work_is_retried(stage: Live, step: str) -> None:
     """Fault 6: before `open_cut` nothing is there to finish, so the retry cuts; after it, the cut goes on by itself."""
@@ -64,7 +56,6 @@ def test_6_a_cut_run_killed_before_a_steps_work_is_retried(stage: Live, step: st
     stage.scenario.verify(quiet=True)
 
 
-@pytest.mark.soak
 def test_6_a_cut_that_was_aborted_while_its_run_was_dead(stage: Live) -> None:
     """SPEC A6, D4: retried from `drain` it says so and what to do; retried from `open_cut` it is cut anew."""
     before, who = len(stage.checkpoints()), stage.scenario.member(0)
@@ -94,7 +85,6 @@ def test_6_a_cut_that_was_aborted_while_its_run_was_dead(stage: Live) -> None:
     stage.scenario.check()
 
 
-@pytest.mark.soak
 def test_7_a_second_run_that_cuts_is_refused_with_the_first_named(stage: Live) -> None:
     """Fault 7, SPEC A6: no effect on the first; between its steps too."""
     before = len(stage.checkpoints())
@@ -110,7 +100,6 @@ def test_7_a_second_run_that_cuts_is_refused_with_the_first_named(stage: Live) -
     assert [c.status for c in stage.checkpoints()[before:]] == [MERGED, MERGED]
 
 
-@pytest.mark.soak
 def test_8_a_run_stopped_past_its_lease_opens_nothing_when_it_wakes(stage: Live) -> None:
     """Fault 8, SPEC A6: another has taken over meanwhile; the region is unaffected."""
     before = len(stage.checkpoints())
@@ -129,7 +118,6 @@ def test_8_a_run_stopped_past_its_lease_opens_nothing_when_it_wakes(stage: Live)
     stage.scenario.check()
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("step", ["open_cut", "await_drained", "await_merged"])
 def test_a_cut_run_that_is_terminated_in_a_step_leaves_a_region_that_goes_on(stage: Live, step: str) -> None:
     """SPEC A6: as a person does in the UI; its cut is finished by the members, the next run is not kept waiting."""
@@ -144,7 +132,6 @@ def test_a_cut_run_that_is_terminated_in_a_step_leaves_a_region_that_goes_on(sta
     stage.scenario.verify(quiet=True)
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("step", ["reset", "await_running"])
 def test_6_a_reset_run_killed_in_a_step_and_retried_is_one_reset(stage: Live, step: str) -> None:
     """Fault 6, SPEC X4, A6: going back to an older checkpoint."""

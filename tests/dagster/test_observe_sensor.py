@@ -11,7 +11,7 @@ import pytest
 
 from crkafka_core.model.rows import Checkpoint, Member, Table
 from crkafka_core.plane import checkpoints, lateness, permits
-from dagster_project.counted import UNKNOWN, count
+from dagster_project.metadata import UNKNOWN, count
 from dagster_project.sensors import observe
 from tests.dagster.conftest import LandedSeat, Seat
 from tests.rigs.hand_member import HandMember

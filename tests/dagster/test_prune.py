@@ -6,9 +6,7 @@ import dagster as dg
 import pytest
 from dagster._core.storage.tags import PARTITION_NAME_TAG
 
-from crkafka_core.config import RegionConfig
 from dagster_project import consistent_region
-from dagster_project.job_set import MATERIALIZING, MATERIALIZING_NOTHING
 from dagster_project.names import RANGE_END, RANGE_START, key_of
 from tests.dagster.conftest import LandedSeat, shown
 
@@ -46,21 +44,6 @@ def test_old_runs_that_materialize_nothing_are_removed_and_nothing_else(landed: 
     assert len(landed.instance.fetch_materializations(landed.names.records, limit=10).records) == 1
     assert landed.run("prune_runs", {"prune": {"days": 0, "failures": 0}}).success
     assert kept[0] not in {r.run_id for r in landed.instance.get_runs()}
-
-
-def test_every_job_of_a_region_is_pruned_but_those_that_materialize() -> None:
-    """By its name, so that a job that is added later is not forgotten."""
-    config = RegionConfig.of(
-        region="orders",
-        control_plane="sqlite:///var/crkafka.db",
-        storage="var/segments",
-        topics=["orders"],
-        kafka={"bootstrap.servers": "localhost:1", "group.id": "orders"},
-        tables=[{"name": "b", "format": "delta", "path": "t"}],
-    )
-    assert not set(MATERIALIZING_NOTHING) & set(MATERIALIZING)
-    jobs = {job.name for job in consistent_region(config).resolve_all_job_defs() if not job.name.startswith("__")}
-    assert jobs == {f"orders_{job}" for job in (*MATERIALIZING_NOTHING, *MATERIALIZING)}
 
 
 def test_the_runs_of_a_region_of_this_name_with_a_prefix_are_left_alone(landed: LandedSeat) -> None:

@@ -81,13 +81,7 @@ def test_a_merge_is_described_by_its_numbers(landed: LandedSeat) -> None:
         shown["members"],
         shown["parent"],
         shown["resets"],
-    ) == (
-        10,
-        10,
-        2,
-        1,
-        0,
-    )
+    ) == (10, 10, 2, 1, 0)
     offsets = [r.data for r in events(landed)[-1].metadata["offsets"].records]
     assert offsets == [{"topic": "orders", "partition": p, "from": 10, "to": 15, "rows": 5} for p in (0, 1)]
 

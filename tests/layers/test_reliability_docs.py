@@ -96,7 +96,6 @@ def test_what_only_the_soak_runs_is_told_from_what_make_test_runs() -> None:
     )
     assert only_in_soak(f"{away}::test_58_killed_daemon")
     assert only_in_soak(f"{cut}::test_8_a_run_stopped_past_its_lease_opens_nothing_when_it_wakes")
-    assert not only_in_soak(f"{cut}::test_6_a_cut_run_killed_in_a_step_and_retried_completes_its_cut")
     assert not only_in_soak(f"{ends}::test_81_signal_to_the_whole_group_and_to_each_member_still_makes_the_last_cut")
 
 

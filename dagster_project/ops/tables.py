@@ -1,10 +1,11 @@
-"""Replay: the rows of a range of checkpoints written into tables again, from segments or from Kafka (SPEC A3, K3)."""
+"""The declared tables: brought forward, written again, compacted, and what others have committed undone (SPEC A3, A7, K3, K6)."""
 
 from collections.abc import Sequence
 
 import dagster as dg
 from pydantic import Field
 
+from crkafka_core.lake.in_turn import each
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.plural import plural
 from crkafka_core.plane import reading
@@ -12,6 +13,24 @@ from crkafka_core.plane import tables as plane_tables
 from dagster_project import writing
 from dagster_project.failures import as_dagster_failure
 from dagster_project.resources import RegionResource, SparkSessionResource
+
+
+class Advance(dg.Config):
+    """Which table, and how far."""
+
+    table: str = Field(description="A declared table.")
+    upto: int = Field(description="The last checkpoint that it gets, included.")
+
+
+@dg.op(
+    description="Write what follows in a table, up to a checkpoint; also checkpoints that have left the partitions. The sensor launches "
+    "it, a range at a time."
+)
+def advance(
+    context: dg.OpExecutionContext, config: Advance, region: RegionResource, spark: SparkSessionResource
+) -> None:
+    with as_dagster_failure():
+        writing.TableRun(context, region, spark, config.table).advance(config.upto)
 
 
 class Replay(dg.Config):
@@ -28,7 +47,8 @@ class Replay(dg.Config):
 
 
 @dg.op(
-    description="Write the rows of (after, upto] again; each is in the table once afterwards, however often it is replayed.",
+    description="Write the rows of (after, upto] into tables again, from segments or, once retired, from Kafka; each is in the table "
+    "once afterwards, however often it is replayed."
 )
 def rewrite(
     context: dg.OpExecutionContext, config: Replay, region: RegionResource, spark: SparkSessionResource
@@ -68,9 +88,48 @@ def _rewrite(run: writing.TableRun, plan: reading.ReadPlan) -> None:
     run.materialize(plan.filled, replayed=True)
 
 
-@dg.graph(
-    description="Write the rows of a range of checkpoints into the tables again, from segments or, once retired, from Kafka; each row is "
-    "there once afterwards."
+class Chosen(dg.Config):
+    """Which tables."""
+
+    tables: list[str] = Field(default_factory=list, description="Declared tables; none named: all of them.")
+
+
+@dg.op(
+    description="Make few large files of many small ones in the declared tables, and delete what no version within a table's retention "
+    "needs; no row changes."
 )
-def replay() -> None:
-    rewrite()
+def maintain(context: dg.OpExecutionContext, config: Chosen, region: RegionResource) -> dg.Output[None]:
+    from crkafka_core.lake import compact
+    from crkafka_core.lake.compact import Maintained, in_words
+
+    def one(name: str) -> Maintained:
+        done = compact.maintain(region.handle, name)
+        context.log.info(f"{name}: {in_words(done)}")
+        return done
+
+    with as_dagster_failure():
+        tried = each(config.tables or region.tables(), one)
+        tried.end(context.log.error)
+    texts = {name: in_words(done) for name, done in tried.done.items()}
+    return dg.Output(None, metadata={"files": sum(done.merged for done in tried.done.values()), **texts})
+
+
+@dg.op(
+    description="Undo what others have committed to the tables, which the check nothing_foreign finds: rows that do not belong there "
+    "leave, and what is missing is written again."
+)
+def mend(
+    context: dg.OpExecutionContext, config: Chosen, region: RegionResource, spark: SparkSessionResource
+) -> dg.Output[None]:
+    from crkafka_core.spark import tables
+
+    def one(name: str) -> bool:
+        session = writing.session_for(region.read(lambda reader, row: plane_tables.of(reader, name)), spark)
+        mended = tables.mend(session, region.handle, name) is not None
+        context.log.info(f"{name}: {'mended' if mended else 'as it should be'}")
+        return mended
+
+    with as_dagster_failure():
+        tried = each(config.tables or region.tables(), one)
+        tried.end(context.log.error)
+    return dg.Output(None, metadata={"mended": ", ".join(name for name, was in tried.done.items() if was) or "none"})
