@@ -6,7 +6,7 @@ import multiprocessing
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from checkpoints_db import open_store
@@ -23,6 +23,7 @@ from tests.rigs.simulation.plan import (
     REGION_FAULTS,
     RENEWED,
     VISITS,
+    plan,
 )
 from tests.rigs.simulation.world import Stores
 
@@ -70,25 +71,25 @@ def sqlite(clock: Callable[[], float]) -> Store:
 STORES: dict[str, Stores] = {"memory": MemoryStore, "sqlite": sqlite}
 
 
-def _chunk(seeds: Sequence[int], store: str) -> Outcome:
+def _chunk(seeds: Sequence[int], store: str, epochs: bool) -> Outcome:
     """In a worker."""
     outcome = Outcome()
     for seed in seeds:
-        history = simulate(seed, stores=STORES[store])
+        history = simulate(seed, plan=replace(plan(seed), member_epochs=epochs), stores=STORES[store])
         failures = [] if history.violation is None else [(seed, str(history.violation))]
         actions = {what.rstrip(" 0123456789") for _, _, what, _ in history.entries}
         outcome.add(Outcome(failures, history.pairs, actions, history.tuples, history.cuts))
     return outcome
 
 
-def run(seeds: Sequence[int], *, store: str = "memory") -> Outcome:
-    """Stops soon after the first that breaks a rule."""
+def run(seeds: Sequence[int], *, store: str = "memory", epochs: bool = False) -> Outcome:
+    """Stops soon after the first that breaks a rule. `epochs`: in groups of KIP-848."""
     chunks = iter([seeds[at : at + CHUNK] for at in range(0, len(seeds), CHUNK)])
     outcome = Outcome()
 
     def submit(count: int) -> Iterator[Future[Outcome]]:
         for chunk in islice(chunks, count):
-            yield pool.submit(_chunk, chunk, store)
+            yield pool.submit(_chunk, chunk, store, epochs)
 
     # Polite: what runs beside it waits for real services, and its deadlines are real.
     polite = {"initializer": os.nice, "initargs": (10,)}

@@ -43,6 +43,11 @@ def test_random_faults_in_memory_break_no_invariant(in_memory: Outcome) -> None:
 
 
 @pytest.mark.timeout(2.0 * IN_MEMORY + 120)
+def test_R1_random_faults_in_a_group_of_kip848_break_no_invariant() -> None:
+    assert run(range(FIRST, FIRST + IN_MEMORY // 8), epochs=True).failures == []
+
+
+@pytest.mark.timeout(2.0 * IN_MEMORY + 120)
 def test_seeds_differ_in_what_they_try(in_memory: Outcome) -> None:
     """Every fault strikes, cuts merge, resets and rewinds happen, tables are fenced: the schedules are not empty."""
     planned = {fault.kind for seed in range(FIRST, FIRST + IN_MEMORY) for fault in plan(seed).faults}

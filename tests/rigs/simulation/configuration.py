@@ -52,6 +52,8 @@ def configured(plan: Plan, **changes: Any) -> RegionConfig:
         "queue_bytes": ROW_BYTES * (plan.queue_rows or 4096),
         "start": {"new_partitions": "end" if plan.from_end else "beginning"},
     }
+    if plan.member_epochs:
+        said["kafka"]["group.protocol"] = "consumer"
     said |= {f.name: getattr(LIMITS, f.name) for f in fields(Limits) if f.name != "session_timeout"}
     return RegionConfig.of(
         base=Path("/simulated"),

@@ -119,10 +119,13 @@ class SimulatedConsumer:
         if brought not in ("revoked", "lost", "assigned"):
             return []
         given = self.client.holds if brought == "assigned" else None
-        told, self._held = given if given is not None else self._held, given or frozenset()
+        told, self._held = given if given is not None else self._held, self.client.holds or frozenset()
         self._flowing, self._next, self._read, self._stalled, self._unreadable = set(), {}, {}, set(), {}
         self.world.note(self.member.name, f"partitions {brought}", sorted(map(str, told)))
-        return [Rebalance(Kind(brought), told, self.client.generation)]
+        said = [Rebalance(Kind(brought), told, self.client.generation)]
+        if brought != "assigned" and self.world.plan.member_epochs:  # as `GroupConsumer` does
+            said.append(Rebalance(Kind.ASSIGNED, self._held, self.client.generation))
+        return said
 
     def _fetch(self, max_records: int) -> Polled:
         rng, odd = self.world.rng, self.world.faults.misbehaves(self.member, "late fetch")

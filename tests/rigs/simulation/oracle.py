@@ -407,7 +407,7 @@ class Oracle:
             if (
                 not m.assignment_json
                 or (m.epoch, m.base) != (row.epoch, row.head)
-                or m.generation != live[0].generation
+                or (m.generation != live[0].generation and not m.member_epochs)
             ):
                 raise Violation(
                     "G8", f"the region {what} in epoch {row.epoch} from {row.head}, but {m.name} reports {m}"

@@ -95,6 +95,8 @@ class Plan:
     members: int = 2
     partitions: tuple[int, ...] = (2,)
     static: bool = True
+    member_epochs: bool = False
+    """The group is KIP-848's."""
     commit_at_drain: bool = True
     trigger_count: int = 0
     drain: Literal["flow", "stop"] = "flow"

@@ -22,6 +22,7 @@ from tests.rigs.simulation.faults import EPOCH, Faults
 from tests.rigs.simulation.history import Heard, History, Violation
 from tests.rigs.simulation.lake import Lake
 from tests.rigs.simulation.member import SimulatedMember
+from tests.rigs.simulation.member_epochs import EpochBroker
 from tests.rigs.simulation.oracle import Oracle
 from tests.rigs.simulation.plan import Fault, Plan
 from tests.rigs.simulation.progress import Progress
@@ -67,7 +68,8 @@ class World:
         self.disk: Disk = {}
         self.files: dict[str, bytes] = {}
         """Small files on the disk that are not segments."""
-        self.broker = Broker(self.limits.session_timeout, 3 * self.limits.drain_timeout, lambda: self.now)
+        made = EpochBroker if plan.member_epochs else Broker
+        self.broker = made(self.limits.session_timeout, 3 * self.limits.drain_timeout, lambda: self.now)
         self._declare()
         self.oracle = Oracle(self.store, self.region, self.broker, self.disk)
         self.first_epoch = self.oracle.row.epoch + 1
