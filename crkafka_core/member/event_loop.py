@@ -10,7 +10,6 @@ import logging
 import queue
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Protocol
 
 from crkafka_core.kafka.edge import Consumer
 from crkafka_core.kafka.errors import (
@@ -55,15 +54,9 @@ FULL = 5.0
 """Seconds without a poll while the queue is full. Such a poll pauses what flows, which throws away what the client has fetched ahead;
 but a rebalance waits for a poll of each member, also of one whose queue is not emptied, and that cut waits for a settled group."""
 MOMENT = 1.0
-"""Seconds for which the commit of the head after a reset is waited for: nothing depends on it, and a cut may come."""
+"""Seconds for which a commit is waited for on which nothing depends: of the head after a reset, and of a cut behind its mark."""
 RESTING = 0.05
 """Seconds of one poll while everything is paused: throttled, membership is kept (SPEC M8)."""
-
-
-class Subscribe(Protocol):
-    """Subscribes the consumer to what the configuration says."""
-
-    def __call__(self, consumer: Consumer) -> None: ...
 
 
 class EventLoop:
@@ -97,7 +90,7 @@ class EventLoop:
         """High watermarks of held partitions, for the lag; replaced as a whole."""
         self._high_at = 0.0
         self._landed: dict[TP, int] | None = None
-        """What declared tables have acknowledged, where they were behind at the last cut or start; None: there are none (SPEC S2)."""
+        """What declared tables have acknowledged, where they were behind at the last cut or start; None without tables (SPEC S2)."""
         self.rebalances = 0
         self.troubles = KafkaTroubles(runtime)
         self.dropped = 0
@@ -125,18 +118,12 @@ class EventLoop:
         reporter: Reporter,
         resolver: Resolver,
         observer: Observer,
-        subscribe: Subscribe,
+        subscribe: Callable[[Consumer], None],
         nudge: Callable[[], None],
     ) -> None:
         """Before the first turn. `nudge` makes the group rebalance, without waiting for it."""
-        self._subscribe, self._nudge = subscribe, nudge
-        self._consumer, self._submitter, self._reporter, self._resolver, self._observer = (
-            consumer,
-            submitter,
-            reporter,
-            resolver,
-            observer,
-        )
+        self._subscribe, self._nudge, self._consumer = subscribe, nudge, consumer
+        self._submitter, self._reporter, self._resolver, self._observer = submitter, reporter, resolver, observer
 
     def turn(self, patience: float = RESTING) -> bool:
         """Handle the events that came in, then poll once; False once the machine has exited."""
@@ -375,15 +362,17 @@ class EventLoop:
             tp: self._commit_metadata(cut, tp, to if merged else since, since)
             for tp, (since, to, _) in taken.offsets.items()
         }
+        # Only a member that stops for the cut waits for the outcome; one that goes on has other cuts to take part in (SPEC D2, D5).
+        patience = None if self.state.step is machine.Step.SAVING else MOMENT
         try:
             with self._busy():
-                self._consumer.commit(offsets, metadata, taken.leader_epochs)
+                self._consumer.commit(offsets, metadata, taken.leader_epochs, patience)
             outcome, why = sg.Outcome.DONE, ""
             self.troubles.commit_not_refused()
         except GroupRebalanced as error:
             outcome, why = sg.Outcome.REBALANCED, str(error)
         except Fenced:
-            self.post(sg.Fenced())  # which of the two is rightful, SQL says (SPEC R7)
+            self.post(sg.Fenced())  # SQL decides which of the two stays (SPEC R7)
             return
         except KafkaFailed as error:
             outcome, why = sg.Outcome.RESTART, str(error)

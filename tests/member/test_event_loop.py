@@ -166,7 +166,8 @@ def test_s2_a_commit_says_up_to_where_another_region_finds_rows_in_tables(
     said: dict[TP, str] = {}
 
     class Client(LossyClient):
-        def commit(self, offsets: object, metadata: dict[TP, str], leader_epochs: object) -> None:
+        def commit(self, _: object, metadata: dict[TP, str], epochs: object, patience: float | None = None) -> None:
+            assert patience is not None and patience < 5, "nothing depends on it, and another cut may come"
             said.update(metadata)
 
     member = Member(Client())
