@@ -10,11 +10,20 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
 from typing import Any
 
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 
-from crkafka_core.kafka.errors import Fenced, GroupRebalanced, KafkaFailed, KafkaUnavailable, NotAllowed
+from crkafka_core.kafka.errors import (
+    Fenced,
+    GroupRebalanced,
+    KafkaFailed,
+    KafkaUnavailable,
+    NotAllowed,
+    client_error,
+    error_of,
+)
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.plural import plural
@@ -61,64 +70,70 @@ def commit_error(failures: Sequence[CrkafkaError]) -> CrkafkaError:
     return type(worst)(f"{worst.message} {plural(len(known), 'partition')} failed{also}.", hint=worst.hint)
 
 
-class CommitPending(Exception):
-    """The commit has not ended, and blocks the consumer until it does (docs/clients.md C-K1)."""
+class Commits:
+    """Synchronous commits, one request at a time, each on a thread of its own. All methods belong to the consumer's thread."""
 
-
-class CommitDeadline:
-    """Runs one synchronous commit at a time, on a thread of its own. All methods belong to the consumer's thread."""
-
-    def __init__(self, consumer: Any, patience: float) -> None:
-        self.patience = patience
+    def __init__(self, consumer: Any, group_id: str, patience: float) -> None:
+        self.fenced = False
+        """A commit was refused as another consumer's."""
         self._consumer = consumer
-        self._attempt: _Attempt | None = None
+        self._group_id = group_id
+        self._patience = patience
+        self._attempt: Future[list[TopicPartition]] | None = None
         self._given_up_at = 0.0
 
     @property
     def stuck(self) -> bool:
         """Whether a commit past its deadline has not ended yet: until then no call may reach the consumer."""
-        if self._attempt is not None and self._attempt.ended.is_set():
-            self._attempt = None
-        return self._attempt is not None
+        return self._attempt is not None and not self._attempt.done()
 
     def wait(self, timeout: float) -> bool:
         """Wait for a stuck commit; True once the consumer can be used again."""
         if self._attempt is not None:
-            self._attempt.ended.wait(timeout)
+            wait([self._attempt], timeout)
         return not self.stuck
 
     def hopeless(self, after: float) -> bool:
         """Whether a commit is stuck for more than `after` seconds past its deadline: only a new consumer helps."""
         return self.stuck and time.monotonic() - self._given_up_at > after
 
-    def commit(self, request: Sequence[TopicPartition], patience: float | None = None) -> list[TopicPartition]:
-        """The answer for each partition; CommitPending after the patience, or the client's exception."""
-        if self.stuck:
-            raise CommitPending
-        attempt = self._attempt = _Attempt(self._consumer, list(request))
-        threading.Thread(target=attempt.run, name="commit", daemon=True).start()
-        waited = self.patience if patience is None else patience
-        if not attempt.ended.wait(waited):
-            self._given_up_at = time.monotonic() + self.patience - waited
-            raise CommitPending
-        self._attempt = None
-        if attempt.error is not None:
-            raise attempt.error
-        return attempt.answer
+    def commit(
+        self,
+        offsets: Mapping[TP, int],
+        metadata: Mapping[TP, str],
+        leader_epochs: Mapping[TP, int],
+        patience: float | None = None,
+    ) -> None:
+        """As `GroupConsumer.commit`."""
+        for piece in chunks(offsets, metadata, group_id=self._group_id):
+            what = f"committing {plural(len(piece), 'partition')} of group {self._group_id}"
+            request = [
+                TopicPartition(tp.topic, tp.partition, offset, metadata.get(tp, ""), leader_epochs.get(tp, -1))
+                for tp, offset in piece.items()
+            ]
+            try:
+                answer = self._answer(request, what, self._patience if patience is None else patience)
+                failures = [error_of(p.error, f"{what}, at {TP(p.topic, p.partition)}") for p in answer if p.error]
+            except (KafkaException, RuntimeError) as error:
+                failures = [client_error(error, what)]
+            if failures:
+                failed = commit_error(failures)
+                self.fenced |= isinstance(failed, Fenced)
+                raise failed
+
+    def _answer(self, request: list[TopicPartition], what: str, patience: float) -> list[TopicPartition]:
+        """The answer for each partition. A commit that has not ended blocks the consumer (docs/clients.md C-K1)."""
+        if not self.stuck:
+            attempt = self._attempt = Future()
+            threading.Thread(target=_run, args=(attempt, self._consumer, request), name="commit", daemon=True).start()
+            if self.wait(patience):
+                return attempt.result()
+            self._given_up_at = time.monotonic() + self._patience - patience
+        raise KafkaUnavailable(f"Kafka did not answer in {patience:.0f} s while {what}.", hint="Is the coordinator up?")
 
 
-class _Attempt:
-    def __init__(self, consumer: Any, request: list[TopicPartition]) -> None:
-        self.ended = threading.Event()
-        self.answer: list[TopicPartition] = []
-        self.error: BaseException | None = None
-        self._consumer = consumer
-        self._request = request
-
-    def run(self) -> None:
-        try:
-            self.answer = self._consumer.commit(offsets=self._request, asynchronous=False) or []
-        except BaseException as error:
-            self.error = error
-        finally:
-            self.ended.set()
+def _run(attempt: Future[list[TopicPartition]], consumer: Any, request: list[TopicPartition]) -> None:
+    try:
+        attempt.set_result(consumer.commit(offsets=request, asynchronous=False) or [])
+    except BaseException as error:
+        attempt.set_exception(error)

@@ -20,11 +20,10 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from crkafka_core.config.kafka_section import COOPERATIVE, has_member_epochs
 from crkafka_core.kafka import clients
-from crkafka_core.kafka.commits import CommitDeadline, CommitPending, chunks, commit_error
+from crkafka_core.kafka.commits import Commits
 from crkafka_core.kafka.errors import (
     UNREADABLE,
     VANISHED,
-    Fenced,
     KafkaFailed,
     KafkaUnavailable,
     NotAllowed,
@@ -86,7 +85,6 @@ class GroupConsumer:
         self._errors: list[CrkafkaError] = []
         self._reported: dict[int, float] = {}
         self._closing = False
-        self._fenced = False
         self._member_epochs = has_member_epochs(properties)
         self._incremental = self._member_epochs or COOPERATIVE in properties.get("partition.assignment.strategy", "")
         self._joins = self._member_epochs
@@ -95,7 +93,7 @@ class GroupConsumer:
         self._records = records_of(self._consumer)
         self._waker = Waker(self._consumer)
         session = float(properties.get("session.timeout.ms", 45_000)) / 1000
-        self._commits = CommitDeadline(self._consumer, session + _COMMIT_MARGIN)
+        self._commits = Commits(self._consumer, self.group_id, session + _COMMIT_MARGIN)
         self._deferred: list[Callable[[], None]] = []
         self._last_generation = -1
 
@@ -121,7 +119,9 @@ class GroupConsumer:
         stuck = self._commits.stuck
         if stuck:
             _log.warning("the consumer of group %s is left open: a commit is still waiting for Kafka", self.group_id)
-        if stuck or self._fenced:  # out of the group, and librdkafka's close may never end (docs/clients.md C-K27)
+        if (
+            stuck or self._commits.fenced
+        ):  # out of the group, and librdkafka's close may never end (docs/clients.md C-K27)
             _keep_for_ever(self._consumer)
             return
         try:
@@ -385,33 +385,7 @@ class GroupConsumer:
         Raises GroupRebalanced, KafkaUnavailable, NotAllowed, Fenced or KafkaFailed, also if a single partition failed. Offsets of
         earlier requests stay committed.
         """
-        texts, epochs = metadata or {}, leader_epochs or {}
-        for piece in chunks(offsets, texts, group_id=self.group_id):
-            self._commit_piece(
-                [
-                    TopicPartition(tp.topic, tp.partition, offset, texts.get(tp, ""), epochs.get(tp, -1))
-                    for tp, offset in piece.items()
-                ],
-                patience,
-            )
-
-    def _commit_piece(self, request: list[TopicPartition], patience: float | None) -> None:
-        what = f"committing {plural(len(request), 'partition')} of group {self.group_id}"
-        try:
-            answer = self._commits.commit(request, patience)
-        except CommitPending:
-            raise KafkaUnavailable(
-                f"Kafka did not answer in {patience or self._commits.patience:.0f} s while {what}.",
-                hint="Is the coordinator up?",
-            ) from None
-        except (KafkaException, RuntimeError) as error:
-            failed = commit_error([client_error(error, what)])
-            self._fenced |= isinstance(failed, Fenced)
-            raise failed from error
-        if failures := [error_of(p.error, f"{what}, at {TP(p.topic, p.partition)}") for p in answer if p.error]:
-            failed = commit_error(failures)
-            self._fenced |= isinstance(failed, Fenced)
-            raise failed
+        self._commits.commit(offsets, metadata or {}, leader_epochs or {}, patience)
 
     # -- callbacks: catch, note, return (docs/clients.md C-K3)
 

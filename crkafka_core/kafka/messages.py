@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from confluent_kafka import KafkaError, Message
 
@@ -41,24 +41,11 @@ class Taken:
     """The records were too large for one batch and were dropped: after a seek they come in smaller batches."""
 
 
-class Records(Protocol):
-    """The records of one consumer; belongs to the consumer's thread."""
+class Records:
+    """The records of one consumer, as Python objects; belongs to the consumer's thread.
 
-    def hold(self, tps: Iterable[TP]) -> None:
-        """Called right after an assignment, with exactly the assigned partitions."""
-
-    def serve(self) -> Taken:
-        """Run the callbacks that are due. Records seldom come with them."""
-
-    def take(self, most: int, timeout: float) -> Taken:
-        """Up to `most` records, within `timeout` seconds."""
-
-    def close(self) -> None:
-        """Called before the consumer is closed."""
-
-
-class MessageRecords:
-    """Callbacks run inside `take` here, in the same call that returns records (docs/clients.md C-K6)."""
+    Callbacks run inside `take` here, in the same call that returns records (docs/clients.md C-K6).
+    """
 
     def __init__(self, consumer: Any) -> None:
         self._consumer = consumer
@@ -66,26 +53,23 @@ class MessageRecords:
         """Records that one call may ask for, by the size of the last ones (SPEC X9)."""
 
     def hold(self, tps: Iterable[TP]) -> None:
-        pass
+        """Called right after an assignment, with exactly the assigned partitions."""
 
     def serve(self) -> Taken:
+        """Run the callbacks that are due. Records seldom come with them."""
         return Taken()
 
     def take(self, most: int, timeout: float) -> Taken:
+        """Up to `most` records, within `timeout` seconds."""
         messages = self._consumer.consume(min(most, self._most), timeout)
         size = sum(map(len, messages)) + sum(map(len, filter(None, map(Message.key, messages))))
-        if size > TOO_MANY_BYTES and len(messages) > 1:
-            self._fit(len(messages), size)
-            return Taken(lost=True)
-        if len(messages) == self._most or size > POLL_BYTES:
-            self._fit(len(messages), size)
-        return taken(messages)
+        too_many = size > TOO_MANY_BYTES and len(messages) > 1
+        if too_many or len(messages) == self._most or size > POLL_BYTES:
+            self._most = max(1, min(4 * self._most, POLL_BYTES * len(messages) // max(1, size), _MOST_RECORDS))
+        return Taken(lost=True) if too_many else taken(messages)
 
     def close(self) -> None:
-        pass
-
-    def _fit(self, count: int, size: int) -> None:
-        self._most = max(1, min(4 * self._most, POLL_BYTES * count // max(1, size), _MOST_RECORDS))
+        """Called before the consumer is closed."""
 
 
 def taken(messages: list[Message]) -> Taken:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from concurrent.futures import Future
 from itertools import permutations
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from crkafka_core.kafka.commits import CommitDeadline, CommitPending, chunks
+from crkafka_core.kafka.commits import Commits, chunks
 from crkafka_core.kafka.consumer import GroupConsumer
 from crkafka_core.kafka.errors import Fenced, GroupRebalanced, KafkaUnavailable, NotAllowed, OffsetGone
 from crkafka_core.kafka.messages import Failure, Taken
@@ -28,19 +29,16 @@ CODE: dict[type[CrkafkaError], int] = {
 }
 
 
-class Answering:
-    """A committer that answers each partition with an error of its own."""
+def answering(codes: tuple[int, ...]) -> Commits:
+    """Each partition is answered with an error of its own."""
 
-    patience, stuck = 1.0, False
-
-    def __init__(self, codes: tuple[int, ...]) -> None:
-        self.codes = codes
-
-    def commit(self, request: list[Any], patience: float | None) -> list[Any]:
+    def commit(offsets: list[Any], asynchronous: bool) -> list[Any]:
         return [
             SimpleNamespace(topic=p.topic, partition=p.partition, error=KafkaError(code) if code else None)
-            for p, code in zip(request, self.codes, strict=True)
+            for p, code in zip(offsets, codes, strict=True)
         ]
+
+    return Commits(SimpleNamespace(commit=commit), "g", 10.0)
 
 
 @pytest.mark.parametrize(
@@ -56,23 +54,22 @@ class Answering:
 def test_72_the_worst_failure_of_a_commit_decides_in_whatever_order(
     codes: tuple[int, ...], reaction: type[CrkafkaError]
 ) -> None:
-    consumer = GroupConsumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "g"})
     tps = [TP(topic, 0) for topic in "abc"]
     for order in permutations(codes):
-        consumer._commits = Answering(order)  # type: ignore[assignment]
+        commits = answering(order)
         with pytest.raises(reaction) as failed:
-            consumer.commit(dict.fromkeys(tps, 5))
-        assert type(failed.value) is reaction
+            commits.commit(dict.fromkeys(tps, 5), {}, {})
+        assert type(failed.value) is reaction and commits.fenced == (reaction is Fenced)
         assert f"at {tps[order.index(CODE[reaction])]}" in str(failed.value), "the partition is named"
 
 
 def test_d2_a_commit_on_which_nothing_depends_is_waited_for_a_moment() -> None:
     """The event thread stood still for a session after each reset while the coordinator did not answer."""
     back = threading.Event()
-    commits = CommitDeadline(SimpleNamespace(commit=lambda **_: back.wait(30)), patience=20.0)
+    commits = Commits(SimpleNamespace(commit=lambda **_: back.wait(30)), "g", patience=20.0)
     began = time.monotonic()
-    with pytest.raises(CommitPending):
-        commits.commit([], 0.1)
+    with pytest.raises(KafkaUnavailable, match="did not answer"):
+        commits.commit({TP("a", 0): 1}, {}, {}, 0.1)
     assert time.monotonic() - began < 10
     assert commits.stuck and not commits.hopeless(0.0), "it may still end by itself within the patience"
     back.set()
@@ -80,27 +77,24 @@ def test_d2_a_commit_on_which_nothing_depends_is_waited_for_a_moment() -> None:
 
 
 class Pieces:
-    """A committer that takes one piece after another, and refuses the second."""
-
-    patience, stuck = 1.0, False
+    """A client that takes one piece after another, and refuses the second."""
 
     def __init__(self) -> None:
         self.pieces: list[list[Any]] = []
 
-    def commit(self, request: list[Any], patience: float | None) -> list[Any]:
-        self.pieces.append(request)
+    def commit(self, offsets: list[Any], asynchronous: bool) -> list[Any]:
+        self.pieces.append(offsets)
         code = KafkaError.UNKNOWN if len(self.pieces) == 2 else None
-        return [SimpleNamespace(topic=p.topic, partition=p.partition, error=code and KafkaError(code)) for p in request]
+        return [SimpleNamespace(topic=p.topic, partition=p.partition, error=code and KafkaError(code)) for p in offsets]
 
 
 def test_93_a_commit_goes_in_pieces_one_after_another_and_the_first_that_fails_ends_it() -> None:
     """Each piece is one batch of `__consumer_offsets`, which Kafka bounds (docs/clients.md C-R16)."""
-    consumer, committer = GroupConsumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}), Pieces()
-    consumer._commits = committer  # type: ignore[assignment]
+    client = Pieces()
     offsets = {TP("orders", p): p for p in range(10_000)}
     with pytest.raises(KafkaUnavailable, match="UNKNOWN"):
-        consumer.commit(offsets, dict.fromkeys(offsets, "x" * 120), dict.fromkeys(offsets, 7))
-    first, second = committer.pieces
+        Commits(client, "g", 10.0).commit(offsets, dict.fromkeys(offsets, "x" * 120), dict.fromkeys(offsets, 7))
+    first, second = client.pieces
     assert [(p.partition, p.offset, p.metadata, p.leader_epoch) for p in first[:2]] == [
         (0, 0, "x" * 120, 7),
         (1, 1, "x" * 120, 7),
@@ -180,7 +174,7 @@ def test_while_a_commit_hangs_no_call_reaches_the_client() -> None:
     """It would wait for the commit, and with it the thread that polls, also where it asks nobody (docs/clients.md C-K1)."""
     consumer, tp = GroupConsumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}), TP("t", 0)
     consumer._held = frozenset({tp})
-    consumer._commits._attempt = SimpleNamespace(ended=threading.Event())  # type: ignore[assignment]
+    consumer._commits._attempt = Future()
     consumer._consumer = consumer._records = None  # type: ignore[assignment]
     assert consumer.known_ends() == {}
     consumer.seek({tp: 5})

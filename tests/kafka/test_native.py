@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from crkafka_core.dev.kafka import KafkaCluster
 from crkafka_core.kafka import native
-from crkafka_core.kafka.messages import Failure, MessageRecords, Records
+from crkafka_core.kafka.messages import Failure, Records
 from crkafka_core.kafka.native import library
 from crkafka_core.kafka.native.library import load
 from crkafka_core.kafka.native.records import NativeRecords
@@ -43,7 +43,7 @@ def read(kafka: KafkaCluster, tps: list[TP], rows: int, *, native: bool) -> tupl
     )
     library = load()
     assert library is not None
-    records: Records = NativeRecords(consumer, library) if native else MessageRecords(consumer)
+    records: Records = NativeRecords(consumer, library) if native else Records(consumer)
     consumer.assign([TopicPartition(tp.topic, tp.partition, 0) for tp in tps])
     records.hold(tps)
     batches: list[Batch] = []

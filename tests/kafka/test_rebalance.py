@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from crkafka_core.dev.kafka import KafkaCluster
 from crkafka_core.kafka import consumer
 from crkafka_core.kafka.admin import Committed, KafkaAdmin
-from crkafka_core.kafka.commits import CommitDeadline
+from crkafka_core.kafka.commits import Commits
 from crkafka_core.kafka.errors import Fenced, GroupRebalanced, KafkaUnavailable, NotAllowed, PolledTooLate
 from crkafka_core.kafka.events import Polled, generation_of
 from crkafka_core.kafka.group import report
@@ -214,12 +214,15 @@ def test_a_commit_is_one_request_with_its_metadata(
     )
 
 
+@pytest.mark.parametrize(
+    "protocol", [pytest.param({}, id="classic"), pytest.param(KIP_848, id="kip848", marks=pytest.mark.soak)]
+)
 def test_a_member_that_polled_too_late_is_told_lost_and_its_commit_is_refused_as_a_rebalance(
-    probe: MakeProbe, new_topic: NewTopic, generator: Generator
+    probe: MakeProbe, new_topic: NewTopic, generator: Generator, protocol: dict[str, str]
 ) -> None:
     """SPEC D2, R2, docs/clients.md C-R4, C-K6: unknown member or old generation; then it joins again by itself."""
     topic = new_topic(2)
-    late = probe([topic], properties={"session.timeout.ms": "6000", "max.poll.interval.ms": "6000"})
+    late = probe([topic], properties={"session.timeout.ms": "6000", "max.poll.interval.ms": "6000", **protocol})
     generator.send(topic, 500, partitions=2)
     late.start_at(0)
     late.poll_until(lambda: late.rows() == 500)
@@ -286,7 +289,7 @@ def test_a_commit_that_hangs_is_given_up_and_what_was_asked_meanwhile_is_done_la
             back.wait(30)
             return []
 
-    consumer._commits = CommitDeadline(Hanging(), patience=0.3)
+    consumer._commits = Commits(Hanging(), "g", patience=0.3)
     began = time.monotonic()
     for _ in range(2):
         with pytest.raises(KafkaUnavailable, match="did not answer"):

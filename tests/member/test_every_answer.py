@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from crkafka_core.kafka import consumer as consumer_module
+from crkafka_core.kafka.commits import Commits
 from crkafka_core.kafka.consumer import GroupConsumer
 from crkafka_core.kafka.errors import (
     REACTIONS,
@@ -260,14 +261,11 @@ def test_94_what_could_not_be_read_is_asked_for_again_and_told_once(client: Grou
 class Committer:
     """Answers each commit with one code."""
 
-    patience, stuck, code = 1.0, False, 0
+    code = 0
 
-    def wait(self, _: float) -> bool:
-        return True
-
-    def commit(self, request: list[Any], patience: float | None) -> list[Any]:
+    def commit(self, offsets: list[Any], asynchronous: bool) -> list[Any]:
         error = KafkaError(self.code) if self.code else None
-        return [SimpleNamespace(topic=p.topic, partition=p.partition, error=error) for p in request]
+        return [SimpleNamespace(topic=p.topic, partition=p.partition, error=error) for p in offsets]
 
 
 def test_92_whatever_a_commit_is_answered_it_aborts_the_cut_and_only_rights_stop_the_region(
@@ -279,7 +277,8 @@ def test_92_whatever_a_commit_is_answered_it_aborts_the_cut_and_only_rights_stop
         member.assign()
         member.run(50.0)
         member.submitter.taken = TakenOffsets(1, 1, dict.fromkeys(TPS, (0, 5, 5)), {})
-        committer = client._commits = Committer()  # type: ignore[assignment]
+        committer = Committer()
+        client._commits = Commits(committer, "g", 10.0)
         answers = []
         for code_now, seconds in ((code, 50.0), (code, 20.0), (0, 0.0), (code, 0.0)):
             committer.code = code_now

@@ -21,7 +21,7 @@ from confluent_kafka import KafkaError, Message
 
 from crkafka_core.kafka import convert
 from crkafka_core.kafka.headers import java_text
-from crkafka_core.kafka.messages import TOO_MANY_BYTES, Failure, MessageRecords, Records, Taken, taken
+from crkafka_core.kafka.messages import TOO_MANY_BYTES, Failure, Records, Taken, taken
 from crkafka_core.kafka.native.library import Library, handle, load
 from crkafka_core.model.offsets import TP
 from crkafka_core.segments.batch import HEADERS, SCHEMA, Batch, Run
@@ -39,7 +39,7 @@ _BAD_HEADERS = "the client cannot decode its headers"
 def records_of(consumer: Any) -> Records:
     """The consumer's records: natively if the library loads, else as Python objects. Both give the same rows."""
     library = load()
-    return MessageRecords(consumer) if library is None else NativeRecords(consumer, library)
+    return Records(consumer) if library is None else NativeRecords(consumer, library)
 
 
 class _Sizes(ctypes.Structure):
@@ -74,11 +74,12 @@ class _Columns(ctypes.Structure):
     ]
 
 
-class NativeRecords:
+class NativeRecords(Records):
     """Records by forwarded queues, as the module describes."""
 
     def __init__(self, consumer: Any, library: Library) -> None:
-        self._consumer, self._library = consumer, library
+        super().__init__(consumer)
+        self._library = library
         self._rk = handle(consumer)
         self._queue: int | None = library.kafka.rd_kafka_queue_new(self._rk)
         self._held: frozenset[TP] = frozenset()
