@@ -23,7 +23,7 @@ class Closer(Loop):
         self.todo.put(None)
 
     def busy_for(self, now: float) -> float:
-        """Seconds for which the present piece of work has taken; 0 when there is none."""
+        """Seconds since the present piece of work began; 0 when idle."""
         since = self._since
         return 0.0 if since is None else now - since
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping
-from typing import Protocol
 
 from crkafka_core.config import RegionConfig
 from crkafka_core.kafka.admin import KafkaAdmin
@@ -18,32 +17,8 @@ from crkafka_core.segments.storage import Storage
 from crkafka_core.segments.writer import SegmentWriter, Writer
 
 
-class Edges(Protocol):
-    """Made new for each member's process."""
-
-    @property
-    def runtime(self) -> Runtime: ...
-
-    def admin(self, kafka: Mapping[str, str], client_id: str) -> Admin: ...
-    def consumer(self, properties: Mapping[str, str]) -> Consumer: ...
-    def storage(self, config: RegionConfig) -> Storage: ...
-    def writer(self, storage: Storage, path: str) -> Writer: ...
-
-    def settle(self) -> None:
-        """Once, before the loops start."""
-
-    def nudge(self, properties: Mapping[str, str], config: RegionConfig) -> None:
-        """Make the group rebalance, without waiting for it."""
-
-    def depart(self, properties: Mapping[str, str], config: RegionConfig) -> None:
-        """Leave the group for good, also as a static member."""
-
-    def end_process(self, code: int) -> None:
-        """At once."""
-
-
-class RealEdges:
-    """Kafka, the configured storage, threads of this process."""
+class Edges:
+    """Kafka, the configured storage, threads of this process. Made new for each member; a simulation overrides all of it."""
 
     runtime: Runtime = THREADS
 
@@ -60,15 +35,18 @@ class RealEdges:
         return SegmentWriter(storage, path)
 
     def settle(self) -> None:
+        """Once, before the loops start."""
         memory.settle()
 
     def nudge(self, properties: Mapping[str, str], config: RegionConfig) -> None:
-        """On a thread of its own: the member that asks for a rebalance has to poll for it."""
+        """Make the group rebalance, without waiting for it: the member that asks for a rebalance has to poll for it."""
         arguments = (properties, config.topics or (), config.pattern)
         threading.Thread(target=nudge, args=arguments, name="nudge", daemon=True).start()
 
     def depart(self, properties: Mapping[str, str], config: RegionConfig) -> None:
+        """Leave the group for good, also as a static member."""
         depart(properties, config.topics or (), config.pattern)
 
     def end_process(self, code: int) -> None:
+        """At once."""
         os._exit(code)

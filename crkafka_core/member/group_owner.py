@@ -1,4 +1,4 @@
-"""Whose a group is, as Kafka knows it: another control plane may have a region in it, of which ours says nothing (SPEC G1)."""
+"""The owner of a group by Kafka's account: a region of another control plane, unknown to ours, may use it (SPEC G1)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def refuse_anothers(admin: Admin, config: RegionConfig, uid: str) -> None:
     """Refuse a group in which another region commits, or has members.
 
     `uid`: of this region, empty before it is made. `start.adopt` takes over the commits of one that is gone, and no live members.
-    A right that is missing refuses nothing here: what needs it says so itself.
+    A missing right refuses nothing here: the call that needs it reports it.
     """
     group = config.group_id
     with suppress(NotAllowed):
@@ -36,12 +36,12 @@ def refuse_anothers(admin: Admin, config: RegionConfig, uid: str) -> None:
         topics = admin.topics(config.topics or (), pattern=config.pattern)
         tps = [tp for topic, info in topics.items() for tp in info.tps(topic)]
         for tp, commit in sorted(admin.committed(group, tps).items()):
-            said = CommitMetadata.parse(commit.metadata)
-            if said is not None and said.uid not in (uid, config.start.adopt):
+            owner = CommitMetadata.parse(commit.metadata)
+            if owner is not None and owner.uid not in (uid, config.start.adopt):
                 raise WrongRegion(
-                    f"Group {group!r} belongs to another region, with uid {said.uid}: it has committed offset {commit.offset} of {tp}.",
+                    f"Group {group!r} belongs to another region, with uid {owner.uid}: it has committed offset {commit.offset} of {tp}.",
                     hint="Give this region a group.id of its own. If the other is gone for good, "
-                    f"`start: {{position: default, adopt: {said.uid}}}` goes on where it stopped.",
+                    f"`start: {{position: default, adopt: {owner.uid}}}` goes on where it stopped.",
                 )
 
 

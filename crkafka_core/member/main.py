@@ -24,7 +24,7 @@ from crkafka_core.kafka.errors import NotAllowed
 from crkafka_core.kafka.properties import client_properties
 from crkafka_core.loop import Repeated, Signal
 from crkafka_core.member import leash
-from crkafka_core.member.edges import Edges, RealEdges
+from crkafka_core.member.edges import Edges
 from crkafka_core.member.event_loop import EventLoop
 from crkafka_core.member.group_owner import refuse_anothers
 from crkafka_core.member.lasting import REFUSED_FOR, Lasting
@@ -123,7 +123,7 @@ class MemberProcess:
         self._plane = plane
         self.name = name
         self.host = host
-        self.edges = edges or RealEdges()
+        self.edges = edges or Edges()
         self.runtime = self.edges.runtime
         self.incarnation = self.runtime.unique()[:12]
         self.counted = (0, self.runtime.now())

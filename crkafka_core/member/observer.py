@@ -93,7 +93,7 @@ class Observer(Loop):
         return True
 
     def _observe(self, patience: float) -> Desired:
-        """The whole is compared: SQL that went back and on since has the old version, and says something else (SPEC G10)."""
+        """Compares the whole: SQL that went back and on since has the old version with another content (SPEC G10)."""
         desired, due, peers, lease = self._plane.read(self._snapshot)
         # Who began before the limits were changed, or after that, has another one.
         self._losses.lease = max(self._lease, lease)
@@ -139,8 +139,8 @@ class Observer(Loop):
         rows = roster.all_of(reader)
         plane = self._plane
         desired = view.desired(reader, region, rows, plane.name, plane.incarnation, plane.launched)
-        there = live(rows)
-        return desired, advance.due(reader, region, there), there, stored.of(region).session_timeout
+        peers = live(rows)
+        return desired, advance.due(reader, region, peers), peers, stored.of(region).session_timeout
 
 
 class LossWatch:
@@ -152,7 +152,7 @@ class LossWatch:
         self._looked = float("-inf")
 
     def blind(self) -> None:
-        """SQL was out of reach: what was seen before says nothing any more."""
+        """SQL was out of reach: counters seen before it do not count."""
         self._seen = {}
 
     def lost(self, peers: list[Member], now: float) -> list[Member]:

@@ -27,7 +27,7 @@ class Handed:
 
 
 class OpenSegments:
-    """Owned by the holder of the permit; `drop` and `hand_over` come while nobody holds it."""
+    """Owned by the holder of the permit; `drop` and `hand_over` are called while the permit is free."""
 
     def __init__(
         self,
@@ -80,8 +80,8 @@ class OpenSegments:
     def close(handed: Handed) -> tuple[ClosedSegment, ...]:
         """Flush the tail to disk.
 
-        From here on a contribution may name them, and a merge that this member has not heard of yet: whether they are orphans
-        is for SQL to say, so they are no longer ours to remove (SPEC C7, T3).
+        From here on a contribution, or a merge that this member does not know of yet, may name them: only SQL knows whether they are
+        orphans, so the member removes them no more (SPEC C7, T3).
         """
         if handed.writer is None:
             return handed.closed

@@ -27,7 +27,7 @@ class Commits(Protocol):
 
 @dataclass(frozen=True)
 class OutsideSql:
-    """What was found; `seen` is then compared with what SQL knows, which is read *after* the storage was listed."""
+    """The result; `seen` is then compared with what SQL knows, which is read *after* the storage was listed."""
 
     seen: Seen
     files: tuple[str, ...]

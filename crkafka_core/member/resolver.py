@@ -146,10 +146,10 @@ class Resolver(Loop):
         group = self._plane.read(lambda reader, region: region.group_id if alarms.overdue(reader, region) else "")
         if not group:
             return
-        there = self._admin.client_ids(group)
+        clients = self._admin.client_ids(group)
         strangers, named = self._plane.read(
             lambda reader, region: (
-                alarms.foreign(reader, region, there),
+                alarms.foreign(reader, region, clients),
                 alarm_rows.raised(reader, region, alarm_rows.STRANGERS) is not None,
             )
         )
@@ -184,14 +184,14 @@ class Resolver(Loop):
             self._check_outside_sql(stamp.epoch)
         topics = self._topics()
         first = self._check_topics(topics, stamp.epoch)
-        there = {tp: info.id for topic, info in topics.items() for tp in info.tps(topic)}
-        if gone := {str(tp) if tp.topic in topics else tp.topic for tp in question.held - there.keys()}:
+        existing = {tp: info.id for topic, info in topics.items() for tp in info.tps(topic)}
+        if gone := {str(tp) if tp.topic in topics else tp.topic for tp in question.held - existing.keys()}:
             names = ", ".join(sorted(gone))
             self._give_back(names)
             raise ServiceUnavailable(f"Kafka does not describe {names} yet.")
-        ids = {tp: there[tp] for tp in question.held}
+        ids = {tp: existing[tp] for tp in question.held}
         known = self._known(ids, stamp.epoch)
-        proposals = self._proposals(there, known, first)
+        proposals = self._proposals(existing, known, first)
         gaps = self._gaps(known)
         if gaps and self._topics() != topics:
             # The log of a topic that was recreated meanwhile would look like a log that was cut.
@@ -211,8 +211,8 @@ class Resolver(Loop):
         )
         if forgotten := resolved.missing - known.missing:
             raise ServiceUnavailable(f"{plural(len(forgotten), 'partition was', 'partitions were')} forgotten.")
-        if anew := self._made_anew(topics):
-            return sg.Broken(anew)
+        if recreated := self._recreated(topics):
+            return sg.Broken(recreated)
         offsets = {tp: offset for tp, offset in resolved.offsets.items() if tp in question.held}
         self._leaderless = question.held - offsets.keys()
         landed = self._plane.read(lambda reader, region: contents.landed(reader, region, offsets.keys()))
@@ -232,17 +232,17 @@ class Resolver(Loop):
         if not known.made_anew or self._config.data_loss != "gap":
             return known
         for topic in {tp.topic for tp in known.made_anew}:
-            by = f"{self._plane.name}: the topic was made anew, and data_loss is gap"
+            by = f"{self._plane.name}: the topic was recreated, and data_loss is gap"
             self._plane.do(partial(starts.forget, topic=topic, by=by), epoch=epoch)
         return self._plane.read(lambda reader, region: starts.lookup(reader, region, ids))
 
-    def _made_anew(self, topics: Mapping[str, TopicInfo]) -> str:
+    def _recreated(self, topics: Mapping[str, TopicInfo]) -> str:
         """The reason for a new client, where a topic was recreated: one that knew the old topic never reads the new one, if the old
         one's leader had ever changed (docs/clients.md C-K22)."""
         for topic, info in topics.items():
             was = self._ids.setdefault(topic, info.id) if info.id else ""
             if was != info.id:
-                return f"topic {topic} was made anew (id {was}, now {info.id}): a new client reads it (docs/clients.md C-K22)"
+                return f"topic {topic} was recreated (id {was}, now {info.id}): a new client reads it (docs/clients.md C-K22)"
         return ""
 
     def _check_outside_sql(self, epoch: int) -> None:
@@ -273,7 +273,7 @@ class Resolver(Loop):
         return first
 
     def _proposals(
-        self, there: Mapping[TP, str], known: starts.Resolved, first: Mapping[TP, Initial]
+        self, existing: Mapping[TP, str], known: starts.Resolved, first: Mapping[TP, Initial]
     ) -> dict[TP, starts.Proposal]:
         """Offsets of partitions that are new to the region and have a leader, held or not; at birth in one transaction (SPEC S3).
 
@@ -283,7 +283,7 @@ class Resolver(Loop):
         by_name = {initial.topic: initial.topic_id for initial in first.values()}
         wanted = {
             tp: topic_id
-            for tp, topic_id in there.items()
+            for tp, topic_id in existing.items()
             if not known.born
             or tp in known.missing
             or (tp not in first and by_name.get(tp.topic, topic_id) == topic_id)
@@ -296,9 +296,9 @@ class Resolver(Loop):
     def _gaps(self, known: starts.Resolved) -> dict[TP, starts.Gap]:
         """Offsets that Kafka does not hold any more, or not yet, or only by another leader's log: retention, truncation (SPEC S4).
 
-        A log that was cut may have grown again, if only a little: its end says neither that it was nor where. What has taken the place
-        of what was read is new, also where the start lies behind a gap. A partition that does not tell its end starts all the same: once it
-        has a leader the client finds a gap by itself, and the reset that follows finds it here.
+        A log that was cut may have grown again: its end shows neither that nor where. Records in the place of those that were read are new,
+        also where the start lies behind a gap. A partition whose end is unknown starts all the same: once it has a leader the client
+        finds a gap by itself, and the reset that follows finds it here.
         """
         ends, silent = self._admin.known_watermarks(known.offsets, "read_uncommitted")
         for tp, error in silent.items():

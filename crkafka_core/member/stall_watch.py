@@ -1,7 +1,7 @@
-"""Where partitions end, by Kafka's own word, and which of them give nothing though there is more to read (SPEC X8).
+"""Ends of partitions as Kafka reports them, and the partitions that give nothing though more could be read (SPEC X8).
 
 The client knows ends only from its fetches: a partition that it does not fetch at all would show no lag (docs/clients.md C-K22).
-Each partition is judged by itself: one without a leader says nothing about the others.
+Each partition is judged by itself: one without a leader is no sign of the others.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ def propose(
 ) -> dict[TP, tuple[int, str]]:
     """Per partition (offset, name of the position). A partition found after the birth goes by `new_partitions`.
 
-    One without a leader is left out, since nothing tells where it ends: it is found once it has one. At a birth that is only so where the
-    later start is the same, and another partition has a leader.
+    One without a leader is left out, since its end is unknown, until it has one. At a birth only where the later start is the same, and
+    another partition has a leader.
     """
     known, silent = admin.known_watermarks(tps)
     later = born or (bool(known) and config.start.position == config.start.new_partitions)

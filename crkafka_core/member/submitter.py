@@ -41,7 +41,7 @@ class Payload:
 
 @dataclass(frozen=True)
 class Taken:
-    """The offsets of the last cut, as one value: what was submitted up to there, and nothing that came later (SPEC D5)."""
+    """The offsets of the last cut, as one value: what was submitted before the mark (SPEC D5)."""
 
     cut: int
     epoch: int
@@ -158,7 +158,7 @@ class Submitter(Loop):
                 self._take_mark()
 
     def merged(self, base: int) -> None:
-        """The cut became the head: the count begins anew, the queue stays as it is (SPEC D1)."""
+        """The cut became the head: the count restarts, the queue stays (SPEC D1)."""
         with self._changed:
             self._stamp = sg.Stamp(self._stamp.epoch, base, self._stamp.serial)
             self._counted = 0

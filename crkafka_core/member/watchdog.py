@@ -23,7 +23,7 @@ HUNG_CODE = 13
 
 
 class Watchdog(Loop):
-    """Tells of a lease that ends, and ends a process that does not end by itself. The lease is counted from before a renewal is sent.
+    """Posts the end of the lease, and ends a process that does not end by itself. The lease counts from before a renewal is sent.
 
     `renewer` is a loop of its own: a renewal that hangs delays no other duty.
     """
@@ -41,7 +41,7 @@ class Watchdog(Loop):
         runtime: Runtime = THREADS,
         end_process: Callable[[int], None] = lambda code: os._exit(code),
     ) -> None:
-        """`standstill` says for how long a thread has stood still."""
+        """`standstill`: seconds without progress of the slowest thread."""
         super().__init__("watchdog", runtime)
         self._limits = limits
         self._post = post
@@ -59,7 +59,7 @@ class Watchdog(Loop):
         self._pause = limits.renew_every
         self.renewer = Repeated("renewer", self._renew, runtime)
         self.isolated = False
-        """The control plane was out of reach for so long that nothing can be said to it (SPEC G4)."""
+        """The control plane was out of reach past the isolation timeout: the end is not reported (SPEC G4)."""
 
     def end(self) -> None:
         self._over.set()

@@ -18,7 +18,7 @@ from crkafka_core.config import RegionConfig
 from crkafka_core.kafka.errors import KafkaUnavailable, NotAllowed
 from crkafka_core.loop import Signal, Threads
 from crkafka_core.member import watchdog
-from crkafka_core.member.edges import RealEdges
+from crkafka_core.member.edges import Edges
 from crkafka_core.member.lasting import REFUSED_FOR
 from crkafka_core.member.main import MemberProcess, Parts
 from crkafka_core.member.observer import LossWatch, Observer
@@ -388,7 +388,7 @@ def test_x11_a_member_waits_for_the_token_of_its_clients(
     plane: ControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who gives tokens may be away when a member starts, also between its two clients."""
-    edges, begun, asked = RealEdges(), list[Parts](), list[str]()
+    edges, begun, asked = Edges(), list[Parts](), list[str]()
     admin = SimpleNamespace(close=lambda: None, **vars(NEW_GROUP))
 
     def made(kind: str, client: Any) -> Any:
@@ -425,7 +425,7 @@ def test_g3_a_member_whose_client_takes_no_such_property_says_so_to_sql(
     plane: ControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`crkafka check` had found it; else a process dies at each start, and nobody could see of what."""
-    edges, begun = RealEdges(), list[Parts]()
+    edges, begun = Edges(), list[Parts]()
     monkeypatch.setattr(edges, "admin", lambda *_: NEW_GROUP, raising=False)
     monkeypatch.setattr(edges, "settle", lambda: None, raising=False)
     config = RegionConfig.of(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from crkafka_core.config import RegionConfig
 from crkafka_core.kafka.edge import Admin, Consumer
+from crkafka_core.member.edges import Edges
 from crkafka_core.member.main import CODES, MemberProcess, Parts
 from crkafka_core.member.open_segments import Handed, OpenSegments
 from crkafka_core.model.errors import CrkafkaError
@@ -32,7 +33,7 @@ _BUG = re.compile(r": [A-Z]\w*(Error|Exception): ")
 """In the words of a loop that says that only a new process mends it: an exception that Python raised, and no service."""
 
 
-class SimulatedMember(Owner):
+class SimulatedMember(Owner, Edges):
     """What a host starts, and what faults hit. Also the `Edges` of the member in it, and the `Process` that its host sees."""
 
     def __init__(self, world: World, name: str, number: int) -> None:
