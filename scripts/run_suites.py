@@ -1,11 +1,12 @@
-"""Runs the test suites of `tests/suites.toml`, two at a time, and ends with a table.
+"""Runs the test suites of `tests/suites.toml` in lanes, and ends with a table.
 
-Much of a suite's time is waiting for real services: two lanes keep two cores busy. Once a minute the test that each running suite is
-at is printed; what a suite prints appears when it ends.
+Suites with real services wait more than they compute: two of them run at once. Those that only compute run one after the other beside
+them, at a lower priority, in the processor time that is left. Once a minute the current test of each running suite is printed; the
+output of a suite appears when it ends.
 
-`run_suites.py test` is what `make test` runs, `run_suites.py soak` the long ones; names of suites after that run only
-these. A suite fails when a test fails, when it has no tests, or when it leaves a process running. Its budget is a warning, since a slow
-machine is nobody's mistake; in CI it is an error, by processor time.
+`run_suites.py test` is `make test`, `run_suites.py soak` is `make soak`; names of suites after that run only these. A suite fails when
+a test fails, when it has no tests, or when it leaves a process running. Its budget is a warning, since machines differ in speed; in CI
+it is an error, by processor time.
 """
 
 from __future__ import annotations
@@ -30,18 +31,20 @@ ROOT = Path(__file__).resolve().parents[1]
 REPORTS = ROOT / "artifacts" / "tests"
 MARK = "CRKAFKA_SUITE"
 AT = "CRKAFKA_SUITE_AT"
-"""Names a file in which tests/conftest.py keeps the test that runs: all that is left to say which one ended pytest."""
+"""Names the file in which tests/conftest.py keeps the current test's name, for the report on a pytest that a signal ended."""
 LANES = 2
-"""Suites that run at once: with three, both cores are busy all the time and nothing ends sooner."""
+"""Suites with real services that run at once: their tests have deadlines, which a third one on two cores would break."""
+NICE = 5
+"""Priority of suites that only compute: they get a third of what a busy suite with services gets."""
 PRINTING = threading.Lock()
 PATIENCE = 10.0
-"""A suite that has taken this many times its budget is ended: it hangs, on any machine. A test that hangs has a limit of its own."""
+"""A suite that has taken this many times its budget is ended: it hangs, on any machine. Each test has a limit of its own."""
 PROGRESS = 60.0
 """Seconds between two lines on what runs."""
 RUNNING: dict[str, Path] = {}
-"""Suites that run, each with the file that names its test."""
+"""Running suites, each with the file that names its current test."""
 LAST_LINES = 40
-"""Of the output of a suite whose pytest did not end by itself, said again at the very end."""
+"""Length of the output that is repeated at the very end for a suite whose pytest did not end by itself."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +54,13 @@ class Suite:
     name: str
     paths: tuple[str, ...]
     budget: float
-    """Seconds on two cores with another suite beside."""
+    """Seconds on two cores with another suite at the same time."""
     select: str
     """A pytest marker expression."""
     environment: dict[str, str]
-    """Beside this one's."""
+    """Added to this process's."""
+    computes: bool
+    """Uses no real service and no real time: runs beside the others at a lower priority."""
 
 
 @dataclass
@@ -87,6 +92,7 @@ def read_suites(kind: str) -> list[Suite]:
             float(entry["budget"]),
             entry.get("select", "not soak"),
             entry.get("environment", {}),
+            entry.get("computes", False),
         )
         for entry in everything.get(kind, [])
     ]
@@ -106,6 +112,8 @@ def run(suite: Suite) -> Outcome:
         env = {**os.environ, **suite.environment, MARK: mark, AT: str(at), "TMPDIR": folder, "PYTHONUNBUFFERED": "1"}
         env.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of processes would each compile the project
         child = _start(suite, report, said, env)
+        if suite.computes:
+            os.setpriority(os.PRIO_PROCESS, child.pid, NICE)
         heard = _Heard(child.pid)
         try:
             code, outcome.busy = heard.wait(child, suite.budget * PATIENCE)
@@ -280,8 +288,8 @@ def main(arguments: list[str]) -> int:
     REPORTS.mkdir(parents=True, exist_ok=True)
     chosen = sorted((s for s in suites if not names or s.name in names), key=lambda s: -s.budget)
     began = time.monotonic()
-    with ThreadPoolExecutor(LANES) as lanes:
-        running = {lanes.submit(_announced, suite): suite for suite in chosen}
+    with ThreadPoolExecutor(LANES) as lanes, ThreadPoolExecutor(1) as beside:
+        running = {(beside if suite.computes else lanes).submit(_announced, suite): suite for suite in chosen}
         try:
             waiting = set(running)
             while waiting:
@@ -291,12 +299,13 @@ def main(arguments: list[str]) -> int:
                     later = len(waiting) - len(RUNNING)
                     print(f".. {time.monotonic() - began:.0f} s: {now}; {later} suites to begin", flush=True)
         except BaseException:
-            lanes.shutdown(wait=False, cancel_futures=True)
+            for lane in (lanes, beside):
+                lane.shutdown(wait=False, cancel_futures=True)
             raise
     took = f"{time.monotonic() - began:.0f} s in all"
     order = {suite.name: at for at, suite in enumerate(suites)}
     outcomes = sorted((f.result() for f in running), key=lambda o: order[o.suite.name])
-    print(f"\n{table(outcomes)}\n\n{took}, {LANES} suites at a time")
+    print(f"\n{table(outcomes)}\n\n{took}, {LANES} suites at a time, and one that only computes")
     for o in outcomes:
         if o.last_words:
             print(f"\n== {o.suite.name}, the last lines:\n{o.last_words}\n")

@@ -1,20 +1,25 @@
-"""The options that verbs share, and what they mean: the configuration, --json, and the question before something is destroyed."""
+"""What verbs share: the configuration and its options, the answer as text or as JSON, the question before something is destroyed."""
 
 from __future__ import annotations
 
 import functools
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
 from crkafka_core import logs
-from crkafka_core.config import RegionConfig
+from crkafka_core.cli.output import note, print_json, progress
 from crkafka_core.model.errors import ConfigError, Refused
+from crkafka_core.model.visible import visible
+
+if TYPE_CHECKING:
+    from crkafka_core.config import RegionConfig
 
 F = TypeVar("F", bound=Callable[..., Any])
 DEFAULT_FILE = Path("region.yaml")
@@ -37,6 +42,8 @@ class Call:
 
     def config(self) -> RegionConfig:
         """Load the configuration."""
+        from crkafka_core.config import RegionConfig
+
         file = self.file
         if file is None:
             raise ConfigError(
@@ -46,6 +53,76 @@ class Call:
         config = RegionConfig.load(file, region=self.region_name)
         logs.about(config.region)
         return config
+
+
+class Answer(NamedTuple):
+    """What a verb prints: `value` with --json, else `text`, or what this function prints, and the notes on stderr."""
+
+    value: Any
+    text: str | Callable[[], None] = ""
+    notes: Sequence[str] = ()
+    code: int = 0
+    end: Callable[[], None] = lambda: None
+    """Called at last; it may raise."""
+
+    def give(self, as_json: bool) -> int:
+        if as_json:
+            print_json(self.value)
+        elif callable(self.text):
+            self.text()
+        elif self.text:
+            print(visible(self.text), flush=True)
+        for text in () if as_json else self.notes:
+            note(text)
+        self.end()
+        return self.code
+
+
+COMMANDS: dict[str, click.Command] = {}
+"""The commands of the imported modules, by name."""
+
+
+def register(name: str, *, group: click.Group | None = None) -> Callable[[F], F]:
+    """Makes a command of a function that takes the configuration first, loaded from -c and -r."""
+
+    def made(function: F) -> F:
+        @functools.wraps(function)
+        def command(config_file: Path | None, region_name: str | None, **options: Any) -> Any:
+            return function(called(config_file, region_name).config(), **options)
+
+        ready = click.command(name)(config_options(command))
+        if group is None:
+            COMMANDS[name] = ready
+        else:
+            group.add_command(ready)
+        return function
+
+    return made
+
+
+def verb(
+    name: str, *, doing: str = "", asks: Callable[..., str] | None = None, group: click.Group | None = None
+) -> Callable[[F], F]:
+    """Makes a command of a plain function, which takes the configuration and its options, and returns an `Answer`.
+
+    `doing`: the function also takes `say`, and its steps are shown. `asks`: the question for the same arguments before something is
+    destroyed; "" for no question. `group`: the command is one of this group's.
+    """
+
+    def made(function: F) -> F:
+        @functools.wraps(function)
+        def command(config: RegionConfig, as_json: bool, yes: bool = False, **options: Any) -> int:
+            if asks is not None:
+                confirm(asks(config, **options), yes=yes)
+            with progress(doing, quiet=as_json) if doing else nullcontext() as say:
+                answer: Answer = function(config, **options, **({"say": say} if doing else {}))
+            return answer.give(as_json)
+
+        with_yes = command if asks is None else YES(command)
+        register(name, group=group)(json_option(with_yes))
+        return function
+
+    return made
 
 
 def config_options(command: F) -> F:
@@ -61,16 +138,6 @@ def config_options(command: F) -> F:
         metavar="FILE",
         help="The region's configuration.",
     )(command)
-
-
-def with_config(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds -c and -r after the verb, and passes the loaded configuration as first argument."""
-
-    @functools.wraps(command)
-    def wrapped(config_file: Path | None, region_name: str | None, **options: Any) -> Any:
-        return command(called(config_file, region_name).config(), **options)
-
-    return config_options(wrapped)
 
 
 def called(config_file: Path | None, region_name: str | None) -> Call:
@@ -103,14 +170,12 @@ def json_option(command: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
 
 
-def yes_option(command: F) -> F:
-    """Adds --yes."""
-    return click.option("--yes", is_flag=True, help="Do it without asking.")(command)
+YES = click.option("--yes", is_flag=True, help="Do it without asking.")
 
 
 def confirm(what: str, *, yes: bool) -> None:
-    """Ask before something is destroyed: a question on a terminal, `--yes` everywhere else."""
-    if yes:
+    """Ask before something is destroyed: a question on a terminal, `--yes` everywhere else. No question for \"\"."""
+    if yes or not what:
         return
     if not sys.stdin.isatty():
         raise click.UsageError(f"{what} Say --yes to do it.")

@@ -33,7 +33,7 @@ from crkafka_core.model.rows import Group, Initial, Region, Table
 from crkafka_core.plane import alarms, life, restored, roster, starts
 from crkafka_core.plane import tables as plane_tables
 from crkafka_core.region.availability import check_topics
-from crkafka_core.region.redeclared import refuse_other_keys, refuse_other_templates
+from crkafka_core.region.redeclared import refuse_other_keys, refuse_other_templates, refuse_storage_without_segments
 
 _PATIENCE = 4.0
 
@@ -148,7 +148,6 @@ def refuse(row: Region, config: RegionConfig) -> None:
 
 def storage(config: RegionConfig, stored: Stored) -> str:
     """Access to the storage, and its owner: a copy or an older state of the control plane is refused (SPEC T3, G10)."""
-    from crkafka_core.region import Region as Opened
     from crkafka_core.segments import owner
     from crkafka_core.segments.storage import Storage
 
@@ -164,8 +163,8 @@ def storage(config: RegionConfig, stored: Stored) -> str:
         )
     segments.check()
     if row is not None:
-        with Opened.open(config) as opened:
-            opened.refuse_storage_without_segments(row.config_json)
+        with control_plane(config) as plane:
+            refuse_storage_without_segments(plane, config, row.config_json)
     return f"{redact(config.storage)} can be written, read and deleted"
 
 

@@ -6,27 +6,37 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import click
 
-from crkafka_core.cli.call import json_option, with_config
-from crkafka_core.cli.output import Say, note, print_json, progress, silent, span
+from crkafka_core.cli.call import Answer, verb
+from crkafka_core.cli.output import Say, silent, span
 from crkafka_core.config import RegionConfig
 from crkafka_core.holder import whoami
 from crkafka_core.model.errors import ServiceUnavailable
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.plural import plural
-from crkafka_core.model.rows import Checkpoint
 from crkafka_core.region import Region, caught_up
 from crkafka_core.region.availability import kafka_away
 from crkafka_core.region.caught_up import CaughtUp
 
 
-def cut(config: RegionConfig, *, cause: str = "by hand", say: Say = silent) -> Checkpoint:
-    """Drain, checkpoint, merge, resume; the merged checkpoint."""
+@verb("cut", doing="cutting")
+@click.option(
+    "--cause",
+    default=lambda: f"by hand, {whoami()}",
+    show_default="by hand, and the user",
+    help="Reason, for the event log.",
+)
+def cut(config: RegionConfig, *, cause: str = "by hand", say: Say = silent) -> Answer:
+    """Drain, checkpoint, merge, resume. If this command is interrupted, the region completes the cut."""
     with Region.open(config) as region:
-        return region.cut(cause=cause, progress=say)
+        merged = region.cut(cause=cause, progress=lambda step: None if step.startswith("checkpoint ") else say(step))
+    took = span(max(0.0, merged.merged_at - merged.opened_at))
+    rows, members = plural(merged.rows, "row"), plural(merged.members, "member")
+    without = [f"without {', '.join(merged.without)}: what it had submitted is read again"] if merged.without else []
+    text = f"checkpoint {merged.id}: {rows} of {members} in {plural(merged.segments, 'segment')}, {took}"
+    return Answer(merged, text, without)
 
 
 def consume(config: RegionConfig, *, logs: Path | None = None, say: Say = silent) -> CaughtUp:
@@ -65,50 +75,15 @@ def _ended_by_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-@click.command("cut")
-@with_config
-@click.option(
-    "--cause",
-    default=lambda: f"by hand, {whoami()}",
-    show_default="by hand, and the user",
-    help="Reason, for the event log.",
-)
-@json_option
-def _cut(config: RegionConfig, cause: str, as_json: bool) -> None:
-    """Drain, checkpoint, merge, resume. If this command is interrupted, the region completes the cut."""
-    with progress("cutting", quiet=as_json) as say:
-        merged = cut(config, cause=cause, say=lambda step: None if step.startswith("checkpoint ") else say(step))
-    if as_json:
-        print_json(merged)
-    else:
-        took = span(max(0.0, merged.merged_at - merged.opened_at))
-        print(
-            f"checkpoint {merged.id}: {plural(merged.rows, 'row')} of {plural(merged.members, 'member')} "
-            f"in {plural(merged.segments, 'segment')}, {took}"
-        )
-        if merged.without:
-            note(f"without {', '.join(merged.without)}: what it had submitted is read again")
-
-
-@click.command("consume")
-@with_config
+@verb("consume", doing="consuming")
 @click.option(
     "--logs", type=click.Path(path_type=Path), metavar="FOLDER", help="Folder for the logs of members hosted here."
 )
-@json_option
-def _consume(config: RegionConfig, logs: Path | None, as_json: bool) -> None:
+def _consume(config: RegionConfig, logs: Path | None, say: Say) -> Answer:
     """Consume to the present end of the topics, and cut. An idle region is started, hosted here, and stopped again."""
-    with _ended_by_sigterm(), progress("consuming", quiet=as_json) as say:
+    with _ended_by_sigterm():
         done = consume(config, logs=logs, say=say)
-    if as_json:
-        print_json(done)
-        return
-    c = done.checkpoint
-    print(
-        f"checkpoint {c.id}: {plural(c.rows, 'row')}; {plural(done.partitions, 'partition is', 'partitions are')} caught up"
-    )
-    if done.left_out:
-        note(f"paused, and left out: {', '.join(map(str, done.left_out))}")
-
-
-COMMANDS: dict[str, Any] = {"cut": _cut, "consume": _consume}
+    rows = plural(done.checkpoint.rows, "row")
+    partitions = plural(done.partitions, "partition is", "partitions are")
+    left_out = [f"paused, and left out: {', '.join(map(str, done.left_out))}"] if done.left_out else []
+    return Answer(done, f"checkpoint {done.checkpoint.id}: {rows}; {partitions} caught up", left_out)

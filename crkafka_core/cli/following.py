@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from crkafka_core.cli.fencing import follow
 from crkafka_core.cli.output import Say, moment
 from crkafka_core.config import redact
 from crkafka_core.control import Reader
@@ -15,7 +14,7 @@ from crkafka_core.model.errors import ServiceUnavailable
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Event
 from crkafka_core.model.visible import one_line
-from crkafka_core.plane import events, settling, tables
+from crkafka_core.plane import epochs, events, settling, tables
 from crkafka_core.region import Region
 
 WAITED = 20.0
@@ -71,8 +70,9 @@ class Follower:
             self._tell(f"waiting for {WAITED:.0f} s: {self._why() or what}; {self._more}")
 
     def _fence(self, epoch: int) -> None:
-        """Fence tables that need neither Spark nor their storage; the processes that feed the others fence those."""
-        for table in follow(self._region, lambda step: None, spark=False):
+        """Name the tables that no process here makes follow: a host without Spark fences only those that need none, by its feeder."""
+        unfenced = self._region.plane.read(lambda reader, _: epochs.unfenced(reader))
+        for table in (each.name for each in unfenced if tables.needs_spark(each)):
             if (epoch, table) not in self._fences and not self._fed(table):
                 self._fences.add((epoch, table))
                 self._tell(

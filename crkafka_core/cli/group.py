@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
-import click
-
-from crkafka_core.cli.call import json_option, with_config
-from crkafka_core.cli.output import note, print_json, print_pairs, print_table
+from crkafka_core.cli.call import Answer, verb
+from crkafka_core.cli.output import print_pairs, print_table
 from crkafka_core.cli.resources import control_plane
 from crkafka_core.cli.status import print_members
 from crkafka_core.config import RegionConfig, redact
@@ -19,26 +16,47 @@ from crkafka_core.model.offsets import TP
 from crkafka_core.plane import alarms, starts
 from crkafka_core.plane.status import MemberView, status_of
 
-
-@dataclass(frozen=True)
-class GroupView:
-    """One group as Kafka and the control plane know it."""
-
-    kafka: GroupReport
-    members: tuple[MemberView, ...]
-    head: int
-    head_offsets: dict[TP, int]
-    gaps: tuple[str, ...]
-    """Questions without an answer, each with the reason."""
-    foreign: tuple[str, ...] = ()
-    """Client ids in the group that are not members of this region (SPEC G8)."""
+_OF_KAFKA = ("state", "coordinator", "assignor", "lag")
+_PARTITION = ("topic", "partition", "committed", "head", "last_stable", "high_watermark", "lag", "holder")
 
 
-def group(config: RegionConfig) -> GroupView:
-    """Ask Kafka and the control plane; a missing answer is named in `gaps`."""
-    gaps: list[str] = []
-    members: tuple[MemberView, ...] = ()
-    head, offsets, known = 0, {}, set[TP]()
+@verb("group")
+def group(config: RegionConfig) -> Answer:
+    """The consumer group as Kafka knows it, beside what the control plane knows."""
+    members, head, offsets, known, gaps = _stored(config)
+    admin = KafkaAdmin(config.resolved_kafka(), timeout=4.0)
+    admin.cluster_id()  # a Kafka that is away fails here, once and soon
+    topics = admin.topics(config.topics or (), pattern=config.pattern)
+    kafka = report(admin, config.group_id, known | {tp for name, info in topics.items() for tp in info.tps(name)})
+    gaps = [*kafka.gaps, *gaps]
+    ours = {f"crkafka-{m.name}-{m.incarnation}" for m in members}
+    # Client ids in the group that are not members of this region (SPEC G8).
+    foreign = [m.client_id for m in kafka.members if alarms.is_foreign(config.region, m.client_id, ours)]
+    partitions = list[tuple[object, ...]]()
+    for p in kafka.partitions:
+        holders = (m.name for m in members if m.partitions is not None and p.tp in m.partitions)
+        ends = (p.last_stable, p.high_watermark, p.lag)
+        partitions.append((*p.tp, p.committed, offsets.get(p.tp), *ends, ", ".join(holders)))
+
+    value = {
+        **{name: getattr(kafka, name) for name in ("group_id", *_OF_KAFKA, "members")},
+        "partitions": [dict(zip(_PARTITION, row, strict=True)) for row in partitions],
+        "foreign": foreign,
+        "registered": members,
+        "head": head,
+        "gaps": gaps,
+    }
+    notes = [f"not known: {gap}" for gap in gaps]
+    if foreign:
+        what = "not a member of this region; the region does not read its partitions. End it, or use another group.id"
+        notes.insert(0, f"FOREIGN: {what}")
+    return Answer(value, partial(_print, kafka, members, foreign, head, partitions), notes)
+
+
+def _stored(
+    config: RegionConfig,
+) -> tuple[tuple[MemberView, ...], int, dict[TP, int], set[TP], list[str]]:
+    """Members, head, its offsets and the known partitions, by the control plane; and why it has no answer."""
     try:
         with control_plane(config) as plane:
             status, merged, known = plane.read(
@@ -48,111 +66,30 @@ def group(config: RegionConfig) -> GroupView:
                     set(starts.known(reader)),
                 )
             )
-            members, head = status.members, status.region.head
-            offsets = {tp: o.to_offset for tp, o in merged.items()}
     except CrkafkaError as error:
-        gaps.append(f"control plane: {redact(str(error))}")
-    admin = KafkaAdmin(config.resolved_kafka(), timeout=4.0)
-    admin.cluster_id()  # a Kafka that is away fails here, once and soon
-    topics = admin.topics(config.topics or (), pattern=config.pattern)
-    tps = known | {tp for name, info in topics.items() for tp in info.tps(name)}
-    described = report(admin, config.group_id, tps)
-    ours = {f"crkafka-{m.name}-{m.incarnation}" for m in members}
-    foreign = tuple(m.client_id for m in described.members if alarms.is_foreign(config.region, m.client_id, ours))
-    return GroupView(described, members, head, offsets, (*described.gaps, *gaps), foreign)
+        return (), 0, {}, set(), [f"control plane: {redact(str(error))}"]
+    return status.members, status.region.head, {tp: o.to_offset for tp, o in merged.items()}, known, []
 
 
-@click.command("group")
-@with_config
-@json_option
-def _group(config: RegionConfig, as_json: bool) -> None:
-    """The consumer group as Kafka knows it, beside what the control plane knows."""
-    view = group(config)
-    if as_json:
-        print_json(_plain(view))
-    else:
-        _print(view)
-
-
-def _plain(view: GroupView) -> dict[str, Any]:
-    return {
-        **{name: getattr(view.kafka, name) for name in _OF_KAFKA},
-        "partitions": [
-            {
-                "topic": p.tp.topic,
-                "partition": p.tp.partition,
-                "committed": p.committed,
-                "head": view.head_offsets.get(p.tp),
-                "last_stable": p.last_stable,
-                "high_watermark": p.high_watermark,
-                "lag": p.lag,
-                "holder": _holder(view, p.tp),
-            }
-            for p in view.kafka.partitions
-        ],
-        "foreign": view.foreign,
-        "registered": view.members,
-        "head": view.head,
-        "gaps": view.gaps,
-    }
-
-
-def _print(view: GroupView) -> None:
-    k = view.kafka
-    print_pairs(
-        [
-            ("group", k.group_id),
-            ("state", k.state),
-            ("coordinator", k.coordinator),
-            ("assignor", k.assignor),
-            ("lag", k.lag),
-        ]
-    )
+def _print(
+    kafka: GroupReport,
+    members: tuple[MemberView, ...],
+    foreign: list[str],
+    head: int,
+    partitions: list[tuple[object, ...]],
+) -> None:
+    print_pairs([("group", kafka.group_id), *((name, getattr(kafka, name)) for name in _OF_KAFKA)])
     print()
     print_table(
         ("client", "instance", "host", "partitions", ""),
         (
-            (m.client_id, m.instance_id, m.host, len(m.partitions), "FOREIGN" if m.client_id in view.foreign else "")
-            for m in k.members
+            (m.client_id, m.instance_id, m.host, len(m.partitions), "FOREIGN" if m.client_id in foreign else "")
+            for m in kafka.members
         ),
         title="members that Kafka knows",
     )
     print("\nmembers that the control plane knows")
-    print_members(view.members)
+    print_members(members)
     print()
-    _print_partitions(view)
-    if view.foreign:
-        note(
-            "FOREIGN: not a member of this region; the region does not read its partitions. End it, or use another group.id"
-        )
-    for gap in view.gaps:
-        note(f"not known: {gap}")
-
-
-def _print_partitions(view: GroupView) -> None:
-    print_table(
-        ("topic", "partition", "committed", f"head {view.head}", "last stable", "high watermark", "lag", "held by"),
-        (
-            (
-                *p.tp,
-                p.committed,
-                view.head_offsets.get(p.tp),
-                p.last_stable,
-                p.high_watermark,
-                p.lag,
-                _holder(view, p.tp),
-            )
-            for p in view.kafka.partitions
-        ),
-        title="partitions",
-    )
-
-
-_OF_KAFKA = ("group_id", "state", "coordinator", "assignor", "members", "lag")
-
-
-def _holder(view: GroupView, tp: TP) -> str:
-    return ", ".join(m.name for m in view.members if m.partitions is not None and tp in m.partitions)
-
-
-COMMANDS: dict[str, Any] = {"group": _group}
+    columns = ("topic", "partition", "committed", f"head {head}", "last stable", "high watermark", "lag", "held by")
+    print_table(columns, partitions, title="partitions")

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import click
 
-from crkafka_core.cli.call import json_option, number, with_config
-from crkafka_core.cli.output import moment, print_json, print_pairs, print_table, span
+from crkafka_core.cli.call import Answer, number, verb
+from crkafka_core.cli.output import moment, print_pairs, print_table, span
 from crkafka_core.cli.resources import control_plane
 from crkafka_core.config import RegionConfig
 from crkafka_core.control import Reader
 from crkafka_core.model.errors import NoSuchCheckpoint
-from crkafka_core.model.rows import Checkpoint, Contribution, Event, MergedOffset, Region, Segment
+from crkafka_core.model.rows import Checkpoint, Contribution, MergedOffset, Region, Segment
 from crkafka_core.plane import events as log
 from crkafka_core.plane.checkpoints import inside, newest
 
@@ -28,18 +27,6 @@ class Detail:
     segments: tuple[Segment, ...]
 
 
-def checkpoints(config: RegionConfig, *, last: int | None = 20) -> list[Checkpoint]:
-    """The last checkpoints, oldest first; all of them without `last`."""
-    with control_plane(config) as plane:
-        return plane.read(lambda reader, _: newest(reader, last)[::-1])
-
-
-def checkpoint(config: RegionConfig, number: int) -> Detail:
-    """One checkpoint, its offsets, contributions and segments."""
-    with control_plane(config) as plane:
-        return plane.read(lambda reader, region: _detail(reader, region, number))
-
-
 def _detail(reader: Reader, region: Region, number: int) -> Detail:
     row = reader.get(Checkpoint, number)
     if row is None:
@@ -50,46 +37,20 @@ def _detail(reader: Reader, region: Region, number: int) -> Detail:
     return Detail(row, tuple(offsets), tuple(contributions), tuple(segments))
 
 
-def events(config: RegionConfig, *, last: int = 30, since: int | None = None) -> list[Event]:
-    """The last events, or all after number `since`; oldest first."""
-    with control_plane(config) as plane:
-        return plane.read(lambda reader, _: log.last(reader, last) if since is None else log.since(reader, since))
-
-
-@click.command("checkpoints")
-@with_config
+@verb("checkpoints")
 @click.argument("wanted", type=number(1), metavar="[NUMBER]", required=False)
 @click.option("--last", type=number(1), metavar="N", default=20, show_default=True, help="Number of checkpoints.")
 @click.option("--all", "everything", is_flag=True, help="All checkpoints.")
-@json_option
-def _checkpoints(config: RegionConfig, wanted: int | None, last: int, everything: bool, as_json: bool) -> None:
+def checkpoints(config: RegionConfig, *, wanted: int | None = None, last: int = 20, everything: bool = False) -> Answer:
     """List the last checkpoints, or show checkpoint NUMBER: its offsets, contributions, segments."""
-    if wanted is not None:
-        detail = checkpoint(config, wanted)
-        print_json(detail) if as_json else _print_detail(detail)
-        return
-    rows = checkpoints(config, last=None if everything else last)
-    if as_json:
-        print_json(rows)
-    else:
-        print_table(
-            ("id", "parent", "status", "rows", "segments", "members", "cause", "opened", "drain"),
-            (
-                (
-                    c.id,
-                    c.parent,
-                    c.status,
-                    c.rows,
-                    c.segments,
-                    c.members,
-                    c.cause,
-                    moment(c.opened_at),
-                    span(c.drain_ms / 1000),
-                )
-                for c in rows
-            ),
-            empty=f"region {config.region} has no checkpoint yet",
-        )
+    with control_plane(config) as plane:
+        if wanted is not None:
+            detail = plane.read(lambda reader, region: _detail(reader, region, wanted))
+            return Answer(detail, lambda: _print_detail(detail))
+        rows = plane.read(lambda reader, _: newest(reader, None if everything else last)[::-1])
+    columns = ("id", "parent", "status", "rows", "segments", "members", "cause", "opened", "drain")
+    cells = [(*(getattr(c, name) for name in columns[:-2]), moment(c.opened_at), span(c.drain_ms / 1000)) for c in rows]
+    return Answer(rows, lambda: print_table(columns, cells, empty=f"region {config.region} has no checkpoint yet"))
 
 
 def _print_detail(detail: Detail) -> None:
@@ -126,22 +87,13 @@ def _print_detail(detail: Detail) -> None:
     print_table(("path", "rows", "bytes"), ((s.path, s.rows, s.bytes) for s in detail.segments), title="segments")
 
 
-@click.command("events")
-@with_config
+@verb("events")
 @click.option("--last", type=number(1), metavar="N", default=30, show_default=True, help="Number of events.")
 @click.option("--since", type=number(0), metavar="N", help="All events after this number.")
-@json_option
-def _events(config: RegionConfig, last: int, since: int | None, as_json: bool) -> None:
+def events(config: RegionConfig, *, last: int = 30, since: int | None = None) -> Answer:
     """List the last events: what happened, to which checkpoint and member, on whose request, and why."""
-    rows = events(config, last=last, since=since)
-    if as_json:
-        print_json(rows)
-    else:
-        print_table(
-            ("number", "when", "epoch", "event", "checkpoint", "member", "by", "what"),
-            ((e.seq, moment(e.at), e.epoch, e.kind, e.checkpoint or None, e.member, e.by, e.text) for e in rows),
-            empty=f"region {config.region} has no events",
-        )
-
-
-COMMANDS: dict[str, Any] = {"checkpoints": _checkpoints, "events": _events}
+    with control_plane(config) as plane:
+        rows = plane.read(lambda reader, _: log.last(reader, last) if since is None else log.since(reader, since))
+    columns = ("number", "when", "epoch", "event", "checkpoint", "member", "by", "what")
+    cells = [(e.seq, moment(e.at), e.epoch, e.kind, e.checkpoint or None, e.member, e.by, e.text) for e in rows]
+    return Answer(rows, lambda: print_table(columns, cells, empty=f"region {config.region} has no events"))

@@ -12,12 +12,11 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any
 
 import click
 
 from crkafka_core import logs as logs_of
-from crkafka_core.cli.call import with_config
+from crkafka_core.cli.call import register
 from crkafka_core.cli.following import Follower
 from crkafka_core.cli.output import Say, note
 from crkafka_core.config import RegionConfig, redact
@@ -162,8 +161,7 @@ def _spark_starts(config: RegionConfig) -> Iterator[None]:
         yield
 
 
-@click.command("host")
-@with_config
+@register("host")
 @click.option("--start/--no-start", default=True, show_default=True, help="Start the region.")
 @click.option("--drive/--no-drive", default=True, show_default=True, help="Open due cuts, and retire old checkpoints.")
 @click.option("--leave-running", is_flag=True, help="At the end members leave, but the region stays wanted.")
@@ -252,6 +250,3 @@ def _print(stop: threading.Event, text: str) -> None:
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         stop.set()
-
-
-COMMANDS: dict[str, Any] = {"host": _host}

@@ -18,11 +18,10 @@ from typing import Any, NamedTuple
 import click
 
 from crkafka_core import logs
-from crkafka_core.cli.call import Call, config_options
+from crkafka_core.cli.call import COMMANDS, Call, config_options
 from crkafka_core.cli.output import note, of_the_machine
-from crkafka_core.config import BadConfiguration, redact
 from crkafka_core.model.errors import CrkafkaError, ServiceUnavailable
-from crkafka_core.spark import java_log
+from crkafka_core.model.redaction import redact
 
 
 class Verb(NamedTuple):
@@ -112,8 +111,8 @@ class Verbs(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in VERBS:
             return None
-        module = import_module(f"crkafka_core.cli.{VERBS[name].module}")
-        command: click.Command = module.COMMANDS[name]
+        import_module(f"crkafka_core.cli.{VERBS[name].module}")
+        command = COMMANDS[name]
         if name in EXAMPLES:
             command.epilog = "\b\nExamples:\n" + "\n".join(f"  crkafka {line}" for line in EXAMPLES[name])
         return command
@@ -177,10 +176,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return answer if isinstance(answer, int) else 0
     except CrkafkaError as error:
-        # Messages on a configuration are all ours and show no secret; redaction would hide "sasl.password: is missing".
-        text = str(error) if isinstance(error, BadConfiguration) else redact(str(error))
-        text = text.replace("It is tried again", "Try again").replace("it is tried again", "then try again")
-        return _report(error, text + _started_by_dev_up(error, text), error.exit_code)
+        return _report(error, _refusal(error), error.exit_code)
     except click.exceptions.NoArgsIsHelpError as error:
         print(error.format_message(), file=sys.stderr)
         return 2
@@ -232,6 +228,15 @@ def _reader_has_ended() -> bool:
     return False
 
 
+def _refusal(error: CrkafkaError) -> str:
+    from crkafka_core.config.problem import BadConfiguration
+
+    # Messages on a configuration are all ours and show no secret; redaction would hide "sasl.password: is missing".
+    text = str(error) if isinstance(error, BadConfiguration) else redact(str(error))
+    text = text.replace("It is tried again", "Try again").replace("it is tried again", "then try again")
+    return text + _started_by_dev_up(error, text)
+
+
 def _started_by_dev_up(error: CrkafkaError, text: str) -> str:
     """A hint to start the Kafka of `dev up` in this folder, if that is the one that does not answer."""
     if not isinstance(error, ServiceUnavailable):
@@ -254,9 +259,7 @@ def _unexpected(error: Exception) -> int:
 def _of_spark(error: Exception) -> CrkafkaError | None:
     """Java's error as one of ours; None if Spark was not used or Java did not fail."""
     launch = sys.modules.get("crkafka_core.spark.launch")
-    if launch is None:
-        return None
-    explanation: CrkafkaError | None = launch.explained(error)
+    explanation: CrkafkaError | None = None if launch is None else launch.explained(error)
     return explanation
 
 
@@ -264,7 +267,8 @@ def _report(error: BaseException, text: str, code: int) -> int:
     if os.environ.get("CRKAFKA_DEBUG"):
         text = redact("".join(traceback.format_exception(error)).rstrip())
     note(text, "ERROR")
-    log = java_log.keep()
+    java_log = sys.modules.get("crkafka_core.spark.java_log")
+    log = None if java_log is None else java_log.keep()
     if log and log not in text:
         note(f"Spark's log: {log}")
     return code

@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Any
 from crkafka_core import logs
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
-from crkafka_core.model.rows import Region
 from crkafka_core.model.visible import json_text, one_line, visible
 from crkafka_core.still import telling
 
 if TYPE_CHECKING:
     from rich.text import Text
+
+    from crkafka_core.model.rows import Region
 
 Say = Callable[[str], None]
 """Receives each step of a long verb in a few words."""

@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import click
 
-from crkafka_core.cli.call import json_option, with_config
-from crkafka_core.cli.output import note, print_json, print_table
+from crkafka_core.cli.call import Answer, verb
+from crkafka_core.cli.output import print_table
 from crkafka_core.cli.resources import control_plane
 from crkafka_core.config import RegionConfig
 from crkafka_core.config.problem import nearest
 from crkafka_core.holder import whoami
 from crkafka_core.model.errors import Refused
+from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import PauseMark
 from crkafka_core.plane import pauses, starts
-
-
-def pause(config: RegionConfig, kind: str, what: str, *, member: str = "", by: str = "") -> list[PauseMark]:
-    """Set a mark, also on what does not exist yet; `member`: only while this member holds it. Returns all marks."""
-    _check_of_this_region(config, kind, what, member)
-    with control_plane(config) as plane:
-        plane.do(lambda tx: pauses.pause(tx, kind, what, member=member, by=by or whoami()))
-        return plane.read(lambda reader, _: pauses.all_of(reader))
 
 
 def _check_of_this_region(config: RegionConfig, kind: str, what: str, member: str) -> None:
@@ -43,18 +35,6 @@ def _check_of_this_region(config: RegionConfig, kind: str, what: str, member: st
             raise Refused(f"The pattern {what!r} matches no topic of region {config.region}.")
     elif kind in ("topic", "partition") and re.search(config.pattern or "", topic) is None:
         raise Refused(f"The topic {topic!r} does not match the pattern {config.pattern!r} of region {config.region}.")
-
-
-def resume(config: RegionConfig, kind: str, what: str, *, member: str = "", by: str = "") -> bool:
-    """Remove a mark; whether it existed."""
-    with control_plane(config) as plane:
-        return plane.do(lambda tx: pauses.resume(tx, kind, what, member=member, by=by or whoami()))
-
-
-def marks(config: RegionConfig) -> list[PauseMark]:
-    """All marks of the region."""
-    with control_plane(config) as plane:
-        return plane.read(lambda reader, _: pauses.all_of(reader))
 
 
 def in_words(mark: PauseMark) -> str:
@@ -79,57 +59,48 @@ MEMBER = click.option(
 )
 
 
-@click.command("pause")
-@with_config
+@verb("pause")
 @click.argument("what", required=False)
 @KIND
 @MEMBER
-@json_option
-def _pause(config: RegionConfig, what: str | None, kind: str | None, member: str, as_json: bool) -> None:
+def pause(config: RegionConfig, what: str | None = None, *, kind: str | None = None, member: str = "") -> Answer:
     """Pause WHAT: a topic, a partition as `orders[3]`, a pattern as `^shop`, a member as `orders/0`.
 
     A mark follows a partition from member to member. With --member it applies only while that member holds it; on a partition it is
     removed once a rebalance gives the partition to another member. Without WHAT, list the marks.
     """
     kind = kind or kind_of(what or "")
-    marked = marks(config) if what is None else pause(config, kind, what, member=member)
-    if as_json:
-        print_json(marked)
-        return
-    print_table(
-        ("kind", "what", "of member", "by"),
-        ((m.kind, m.what, m.member, m.by) for m in marked),
-        empty="nothing is paused",
-    )
-    if what is not None and kind == "partition" and (others := _partitions_beside(config, what)):
-        note(f"{what} does not exist yet, and is paused once it does; known of its topic {others}")
-
-
-def _partitions_beside(config: RegionConfig, what: str) -> str:
-    """The known partitions of the topic, if this one is not among them; else empty."""
-    topic = what.rpartition("[")[0]
+    if what is not None:
+        _check_of_this_region(config, kind, what, member)
     with control_plane(config) as plane:
-        known = plane.read(lambda reader, _: sorted(tp for tp in starts.known(reader) if tp.topic == topic))
-    if not known or what in map(str, known):
-        return ""
-    return f"is {known[0]}" if len(known) == 1 else f"are {known[0]} to {known[-1]}"
+        known: list[TP] = []
+        if what is not None:
+            plane.do(lambda tx: pauses.pause(tx, kind, what, member=member, by=whoami()))
+            topic = what.rpartition("[")[0] if kind == "partition" else ""
+            known = plane.read(lambda reader, _: sorted(tp for tp in starts.known(reader) if tp.topic == topic))
+        marks = plane.read(lambda reader, _: pauses.all_of(reader))
+    notes = []
+    if what and known and what not in map(str, known):
+        others = f"is {known[0]}" if len(known) == 1 else f"are {known[0]} to {known[-1]}"
+        notes = [f"{what} does not exist yet, and is paused once it does; known of its topic {others}"]
+    return Answer(marks, lambda: _print(marks), notes)
 
 
-@click.command("resume")
-@with_config
+def _print(marks: list[PauseMark]) -> None:
+    rows = ((m.kind, m.what, m.member, m.by) for m in marks)
+    print_table(("kind", "what", "of member", "by"), rows, empty="nothing is paused")
+
+
+@verb("resume")
 @click.argument("what")
 @KIND
 @MEMBER
-@json_option
-def _resume(config: RegionConfig, what: str, kind: str | None, member: str, as_json: bool) -> int:
+def resume(config: RegionConfig, what: str, *, kind: str | None = None, member: str = "") -> Answer:
     """Remove the mark on WHAT; exit code 1 if it has none."""
-    kind = kind or kind_of(what)
-    gone = resume(config, kind, what, member=member)
-    if as_json:
-        print_json({"kind": kind, "what": what, "member": member, "was_paused": gone})
-    else:
-        print(f"{kind} {what} {'flows again' if gone else 'was not paused by such a mark'}")
-    return 0 if gone else 1
-
-
-COMMANDS: dict[str, Any] = {"pause": _pause, "resume": _resume}
+    of = kind or kind_of(what)
+    with control_plane(config) as plane:
+        gone = plane.do(lambda tx: pauses.resume(tx, of, what, member=member, by=whoami()))
+    value = {"kind": of, "what": what, "member": member, "was_paused": gone}
+    return Answer(
+        value, f"{of} {what} {'flows again' if gone else 'was not paused by such a mark'}", code=int(not gone)
+    )

@@ -6,10 +6,10 @@ import re
 import shlex
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 import click
 
+from crkafka_core.cli.call import COMMANDS
 from crkafka_core.config import schema
 from crkafka_core.model.errors import ConfigError
 
@@ -65,4 +65,4 @@ def _new(folder: Path) -> None:
     print(f"next: {change}crkafka dev up --topic orders:4; then follow {folder / 'README.md'}")
 
 
-COMMANDS: dict[str, Any] = {"new": _new}
+COMMANDS["new"] = _new

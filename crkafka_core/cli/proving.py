@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from crkafka_core.cli.call import json_option, with_config
-from crkafka_core.cli.output import note, plain, print_json, progress
+from crkafka_core.cli.call import Answer, verb
+from crkafka_core.cli.output import Say, plain
 from crkafka_core.config import RegionConfig
 from crkafka_core.model.plural import plural
-from crkafka_core.model.visible import visible
 from crkafka_core.plane import lateness
 from crkafka_core.region import Region
 
@@ -34,8 +33,7 @@ def late(config: RegionConfig) -> list[str]:
         return region.plane.read(lateness.late)
 
 
-@click.command("verify")
-@with_config
+@verb("verify", doing="verifying")
 @click.option("--kafka/--no-kafka", default=True, show_default=True, help="Compare with the records in Kafka.")
 @click.option(
     "--ledger",
@@ -44,32 +42,23 @@ def late(config: RegionConfig) -> list[str]:
     help="The ledger of the generator that produced the records.",
 )
 @click.option("--quiet", is_flag=True, help="The region is at rest: committed offsets must equal the head.")
-@json_option
-def _verify(config: RegionConfig, kafka: bool, ledger: Path | None, quiet: bool, as_json: bool) -> int:
+def _verify(config: RegionConfig, kafka: bool, ledger: Path | None, quiet: bool, say: Say) -> Answer:
     """Read back what landed, and the declared tables, and name the first record that breaks an invariant; then exit code 1.
 
     Changes nothing; the region may run meanwhile.
     """
-    with progress("verifying", quiet=as_json) as say:
-        say("reading what landed")
-        verdict = verify(config, kafka=kafka, ledger=ledger, quiet=quiet)
-        waiting = late(config)
+    say("reading what landed")
+    verdict = verify(config, kafka=kafka, ledger=ledger, quiet=quiet)
+    waiting = late(config)
     ok = verdict.ok and not waiting
-    if as_json:
-        print_json({**plain(verdict), "ok": ok, "late": waiting})
-    else:
-        print(visible(str(verdict)))
-        for text in waiting:
-            print(visible(text))
-        if verdict.orphans:
-            one = verdict.orphans == 1
-            note(
-                f"{plural(verdict.orphans, 'orphaned file')}, invisible to readers; `crkafka retire` collects "
-                f"{'it' if one else 'them'} once the head is past where {'it' if one else 'they'} began"
-            )
-        for text in verdict.notes:
-            note(text)
-    return 0 if ok else 1
-
-
-COMMANDS: dict[str, Any] = {"verify": _verify}
+    notes = list(verdict.notes)
+    if verdict.orphans:
+        files = plural(verdict.orphans, "orphaned file")
+        it, began = ("it", "it") if verdict.orphans == 1 else ("them", "they")
+        notes.insert(
+            0,
+            f"{files}, invisible to readers; `crkafka retire` collects {it} once the head is past where {began} began",
+        )
+    return Answer(
+        {**plain(verdict), "ok": ok, "late": waiting}, "\n".join([str(verdict), *waiting]), notes, int(not ok)
+    )

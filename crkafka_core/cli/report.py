@@ -5,19 +5,17 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import click
 
 from crkafka_core.cli import report_page
-from crkafka_core.cli.call import number, with_config
+from crkafka_core.cli.call import Answer, number, verb
 from crkafka_core.cli.resources import control_plane
 from crkafka_core.config import RegionConfig
 from crkafka_core.control import Reader
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Event, Region, Reset, ResetCause
-from crkafka_core.model.visible import visible
 from crkafka_core.plane import checkpoints, events, resets, tables
 from crkafka_core.plane.status import Status, status_of
 
@@ -145,8 +143,7 @@ def _stretches(turns: list[Event], resets: list[Reset]) -> list[Stretch]:
     return out
 
 
-@click.command("report")
-@with_config
+@verb("report")
 @click.option(
     "-o",
     "--output",
@@ -157,7 +154,7 @@ def _stretches(turns: list[Event], resets: list[Reset]) -> list[Stretch]:
 @click.option(
     "--last", type=number(2), metavar="N", default=500, show_default=True, help="Number of the newest checkpoints."
 )
-def _report(config: RegionConfig, output: Path | None, last: int) -> None:
+def _report(config: RegionConfig, output: Path | None, last: int) -> Answer:
     """Write the region's history into one HTML file: cuts, resets, pauses, tables' freshness, lag.
 
     Reads the control plane only; the region may run or not. The page needs no network.
@@ -168,7 +165,5 @@ def _report(config: RegionConfig, output: Path | None, last: int) -> None:
         file.write_text(report_page.page(result), encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"{file} cannot be written: {error.strerror}.", hint="Name another file with -o.") from None
-    print(visible(f"{file}: {plural(len(result.cuts), 'checkpoint')}, {plural(len(result.resets), 'reset')}"))
-
-
-COMMANDS: dict[str, Any] = {"report": _report}
+    text = f"{file}: {plural(len(result.cuts), 'checkpoint')}, {plural(len(result.resets), 'reset')}"
+    return Answer({"file": str(file), "checkpoints": len(result.cuts), "resets": len(result.resets)}, text)

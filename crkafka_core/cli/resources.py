@@ -17,7 +17,7 @@ from crkafka_core.plane.transact import ControlPlane
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from crkafka_core.lake.made import Maker
+    from crkafka_core.lake.means import Maker
     from crkafka_core.lake.pool import Pool
     from crkafka_core.lake.road import Means
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import shutil
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
 
 import click
 
-from crkafka_core.cli.call import DEFAULT_FILE, json_option, number
+from crkafka_core.cli.call import COMMANDS, DEFAULT_FILE, json_option, number
 from crkafka_core.cli.output import note, print_json, progress
 from crkafka_core.config.topics import NO_TOPIC, is_topic
 from crkafka_core.dev import jars as sets
@@ -120,4 +119,4 @@ def _jars(folder: Path, names: tuple[str, ...], as_json: bool) -> None:
         print(f"host: {{conf: {{spark.jars: '{','.join(map(str, brought))}'}}}}")
 
 
-COMMANDS: dict[str, Any] = {"dev": _dev, "jars": _jars}
+COMMANDS.update(dev=_dev, jars=_jars)

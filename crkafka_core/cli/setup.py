@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import click
 
 from crkafka_core.cli import checks
-from crkafka_core.cli.call import called, config_options, json_option, with_config
+from crkafka_core.cli.call import COMMANDS, Answer, called, config_options, json_option, register
 from crkafka_core.cli.output import note, of_the_machine, print_json
 from crkafka_core.config import RegionConfig, redact
 from crkafka_core.model.errors import CrkafkaError, ServiceUnavailable
@@ -125,8 +124,7 @@ def _print_schema(context: click.Context, _: click.Parameter, wanted: bool) -> N
         context.exit()
 
 
-@click.command("check")
-@with_config
+@register("check")
 @click.option("--offline", is_flag=True, help="Only the configuration itself.")
 @click.option(
     "--schema",
@@ -176,27 +174,21 @@ def _init(config_file: Path | None, region_name: str | None, only_roles: bool, a
         return
     config = call.config()
     done = init(config)
-    for text in config.warnings():
+    for text in (*config.warnings(), *filter(None, [done.warning])):
         note(f"warning: {text}")
-    if done.warning:
-        note(f"warning: {done.warning}")
-    if as_json:
-        print_json(done)
-        return
-    print(
-        f"region {done.region} {'is made' if done.made else 'exists'} (uid {done.uid}); "
-        + ("`crkafka check` checks Kafka too, " if done.made else "")
-        + "`crkafka host` runs its members"
-    )
-    for change in done.changed:
-        print(f"changed: {change}", flush=True)
+    made = "is made" if done.made else "exists"
+    then = f"{'`crkafka check` checks Kafka too, ' if done.made else ''}`crkafka host` runs its members"
+    lines = [
+        f"region {done.region} {made} (uid {done.uid}); {then}",
+        *(f"changed: {change}" for change in done.changed),
+    ]
+    notes = []
     if done.changed:
-        note("restart a running host: it keeps the configuration that it started with, also for new tables")
+        notes.append("restart a running host: it keeps the configuration that it started with, also for new tables")
     if not done.made and done.members_wanted != config.members:
-        note(
-            f"{plural(done.members_wanted, 'member is', 'members are')} wanted, as before; "
-            f"`crkafka scale {config.members}` changes that"
-        )
+        wanted = plural(done.members_wanted, "member is", "members are")
+        notes.append(f"{wanted} wanted, as before; `crkafka scale {config.members}` changes that")
+    Answer(done, "\n".join(lines), notes).give(as_json)
 
 
-COMMANDS: dict[str, Any] = {"check": _check, "init": _init}
+COMMANDS["init"] = _init

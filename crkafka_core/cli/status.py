@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from crkafka_core.cli.call import json_option, number, with_config
+from crkafka_core.cli.call import Answer, json_option, number, register, verb
 from crkafka_core.cli.output import moment, phase_for, plain, print_json, print_pairs, print_table, span
 from crkafka_core.cli.pauses import in_words
 from crkafka_core.cli.resources import control_plane
@@ -20,7 +20,7 @@ from crkafka_core.config import RegionConfig, redact
 from crkafka_core.control import Reader
 from crkafka_core.model.errors import ConfigError, ServiceUnavailable
 from crkafka_core.model.rows import Checkpoint, Event, Region
-from crkafka_core.model.visible import json_text, visible
+from crkafka_core.model.visible import json_text
 from crkafka_core.plane import events, handover
 from crkafka_core.plane.checkpoints import newest
 from crkafka_core.plane.lateness import TableLag
@@ -68,27 +68,7 @@ def watch(config: RegionConfig, *, interval: float = 1.0) -> Iterator[StatusAndH
                 time.sleep(interval)
 
 
-@dataclass(frozen=True)
-class Health:
-    """The answer to a probe."""
-
-    healthy: bool
-    phase: str
-    alarm: str
-    """What needs attention; empty if nothing does."""
-
-
-def health(config: RegionConfig) -> Health:
-    """Healthy unless the region is stopped, merges nothing, or does not settle."""
-    with control_plane(config) as plane:
-        status = plane.read(status_of)
-        away = "" if status.kafka_away in status.alarm else status.kafka_away
-        alarm = " ".join(filter(None, (status.alarm, away))) if status.alarm else ""
-        return Health(not alarm, status.region.phase, alarm)
-
-
-@click.command("show")
-@with_config
+@register("show")
 @click.option("--watch", "live", is_flag=True, help="A live view until Ctrl-C; with --json one line for each view.")
 @click.option(
     "--interval",
@@ -225,17 +205,12 @@ def print_members(members: tuple[MemberView, ...]) -> None:
     )
 
 
-@click.command("health")
-@with_config
-@json_option
-def _health(config: RegionConfig, as_json: bool) -> int:
+@verb("health")
+def health(config: RegionConfig) -> Answer:
     """Does the region need attention? Exit code 0: no, 1: yes, and the reason is printed."""
-    answer = health(config)
-    if as_json:
-        print_json(answer)
-    else:
-        print(visible(answer.alarm or f"{answer.phase}: healthy"))
-    return 0 if answer.healthy else 1
-
-
-COMMANDS = {"show": _show, "health": _health}
+    with control_plane(config) as plane:
+        status = plane.read(status_of)
+    away = "" if status.kafka_away in status.alarm else status.kafka_away
+    alarm = " ".join(filter(None, (status.alarm, away))) if status.alarm else ""
+    value = {"healthy": not alarm, "phase": status.region.phase, "alarm": alarm}
+    return Answer(value, alarm or f"{status.region.phase}: healthy", code=int(bool(alarm)))

@@ -26,30 +26,31 @@ class KafkaTopics:
         self._admin = admin
 
     def create(
-        self, name: str, partitions: int = 4, *, replication: int = 1, config: Mapping[str, str] | None = None
+        self,
+        name: str,
+        partitions: int = 4,
+        *,
+        replication: int = 1,
+        replicas: list[list[int]] | None = None,
+        config: Mapping[str, str] | None = None,
     ) -> str:
-        """Create a topic, wait until all its partitions have leaders, and return its name."""
-        new = NewTopic(name, num_partitions=partitions, replication_factor=replication, config=dict(config or {}))
-        self._make(new)
-        self._until(lambda: len(self.leaders(name)) == partitions, f"topic {name} has leaders")
-        return name
+        """Create a topic, wait until all its partitions have leaders, and return its name.
 
-    def create_with_replicas(self, name: str, replicas: list[list[int]]) -> str:
-        """Create a topic whose partition i is on the nodes `replicas[i]`; the first of each is the leader."""
-        new = NewTopic(name, num_partitions=len(replicas), replica_assignment=replicas)
-        self._make(new)
-        self._until(lambda: len(self.leaders(name)) == len(replicas), f"topic {name} has leaders")
-        return name
-
-    def _make(self, new: NewTopic) -> None:
+        With `replicas` partition i is on the nodes `replicas[i]`, of which the first is the leader.
+        """
+        placed: Any = {"replication_factor": replication} if replicas is None else {"replica_assignment": replicas}
+        count = partitions if replicas is None else len(replicas)
+        new = NewTopic(name, num_partitions=count, config=dict(config or {}), **placed)
         try:
-            _result_of(self._admin.create_topics([new], operation_timeout=30), new.topic)
+            _result_of(self._admin.create_topics([new], operation_timeout=30), name)
         except KafkaException as error:
             if error.args[0].code() != KafkaError._DESTROY_BROKER:
                 raise
             # The client replaced the connection while it waited, as beside a cluster that has just started. The topic may be there.
             with suppress(KafkaException):
-                _result_of(self._admin.create_topics([new], operation_timeout=30), new.topic)
+                _result_of(self._admin.create_topics([new], operation_timeout=30), name)
+        self._until(lambda: len(self.leaders(name)) == count, f"topic {name} has leaders")
+        return name
 
     def delete(self, name: str) -> None:
         """Delete a topic and wait until it is no longer listed."""

@@ -107,8 +107,7 @@ class Postgres:
     def heal(self) -> None:
         """Undo a test's faults: resume a frozen server, restart a dead one."""
         self.resume()
-        if not self.alive:
-            self.start()
+        self.start()
 
     def destroy(self) -> None:
         """Kill the server and remove its data."""
@@ -193,19 +192,8 @@ class Postgres:
     def _answers(self) -> bool:
         if not self.process.alive:
             return False
-        command = [
-            str(_binary("pg_isready")),
-            "-q",
-            "-h",
-            str(self.socket),
-            "-U",
-            "postgres",
-            "-d",
-            "postgres",
-            "-t",
-            "2",
-        ]
-        return subprocess.run(command, check=False).returncode == 0
+        command = [str(_binary("pg_isready")), "-q", "-h", str(self.socket)]
+        return subprocess.run([*command, "-U", "postgres", "-d", "postgres", "-t", "2"], check=False).returncode == 0
 
 
 @functools.cache

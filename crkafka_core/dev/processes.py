@@ -78,7 +78,6 @@ class RecordedProcess:
         *,
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
-        user: str | None = None,
     ) -> int:
         """Start the command in a session of its own, which Ctrl-C in a terminal does not reach; returns its pid."""
         self.pid_file.parent.mkdir(parents=True, exist_ok=True)
@@ -92,7 +91,6 @@ class RecordedProcess:
                 stderr=subprocess.STDOUT,
                 env=None if env is None else {**os.environ, **env},
                 cwd=cwd,
-                user=user,
                 start_new_session=True,
             )
         _children[child.pid] = child

@@ -89,10 +89,9 @@ def up(
         server = Postgres(folder)
         if postgres or server.exists:
             say("PostgreSQL")
-            server.resume()
-            server.start()
+            server.heal()
             server.url()  # makes the database
-        return _status(folder)
+        return status(folder)
 
 
 def _start_kafka(folder: Path, brokers: int, port: int, say: Say) -> KafkaCluster:
@@ -160,15 +159,12 @@ def down(folder: Path = DEFAULT_FOLDER, *, progress: Say | None = None) -> Statu
             end_strays(folder)
     else:
         end_strays(folder)
-    return _status(folder)
+    return status(folder)
 
 
 def status(folder: Path = DEFAULT_FOLDER) -> Status:
     """State of the folder's services; starts nothing."""
-    return _status(Path(folder).absolute())
-
-
-def _status(folder: Path) -> Status:
+    folder = Path(folder).absolute()
     services: list[ServiceState] = []
     cluster = KafkaCluster(folder)
     alive = cluster.alive()

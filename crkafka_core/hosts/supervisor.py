@@ -21,6 +21,7 @@ from crkafka_core.control import Reader
 from crkafka_core.loop import THREADS, Repeated, Runtime
 from crkafka_core.member.main import NO_RESTART, REFUSED, why_not_again
 from crkafka_core.model.errors import CrkafkaError
+from crkafka_core.model.limits import Backoff
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Region
 from crkafka_core.plane import events, roster
@@ -41,7 +42,7 @@ KILL_S = 10.0
 
 def restart_delay(failures: int, longest: float = STABLE_S) -> float:
     """Seconds before a restart after so many failures in a row: none after the first."""
-    return 0.0 if failures < 2 else min(0.5 * 2 ** (failures - 2), longest)
+    return Backoff(0.5, longest).after(failures - 1)
 
 
 class Running(Protocol):

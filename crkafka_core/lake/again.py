@@ -55,7 +55,7 @@ def fetched(fetch: Fetch, plan: ReadPlan, table: Storage, folder: str) -> list[N
     """A file of the table for each archived checkpoint of the plan; refused if one has other rows than were merged."""
     wanted, add = plan.rows_for_tables, list[NewFile]()
     for checkpoint in sorted({r.checkpoint for r in plan.ranges}):
-        only = plan_of(plan, checkpoint)
+        only = replace(plan, segments=(), ranges=tuple(r for r in plan.ranges if r.checkpoint == checkpoint))
         batches = (numbered(selected(b, plan.selection.within(checkpoint)), checkpoint) for _, b in fetch(only))
         made = files.written(table, f"{folder}/again-{checkpoint:012d}.parquet", batches)
         rows = sum(file.rows for file in made)
@@ -68,13 +68,8 @@ def fetched(fetch: Fetch, plan: ReadPlan, table: Storage, folder: str) -> list[N
     return add
 
 
-def plan_of(plan: ReadPlan, checkpoint: int) -> ReadPlan:
-    """What of a plan is of one archived checkpoint."""
-    return replace(plan, segments=(), ranges=tuple(r for r in plan.ranges if r.checkpoint == checkpoint))
-
-
 def check_held(config: RegionConfig, plan: ReadPlan) -> None:
-    """Refuse ranges of another topic or cluster, and those that Kafka has let go, naming the first checkpoint that can still be read."""
+    """Refuse ranges of another topic or cluster, and ranges that Kafka has deleted; the error names the first readable checkpoint."""
     admin = KafkaAdmin(config.resolved_kafka(), client_id=f"crkafka-{config.region}-reads")
     try:
         check_same(admin, plan.ranges)

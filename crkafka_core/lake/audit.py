@@ -1,4 +1,4 @@
-"""What is in a declared table, compared with what SQL says it holds (SPEC K6)."""
+"""The rows of a declared table compared with SQL, and the version that counts for a reader (SPEC K6)."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from crkafka_core.control import Reader
-from crkafka_core.lake import files, formats, standing
+from crkafka_core.lake import files, formats, keyed, standing
 from crkafka_core.lake.columns import keys_of, place_of
 from crkafka_core.lake.formats import Logs
 from crkafka_core.lake.handle import Handle
-from crkafka_core.lake.port import LogEntry, Snapshot
+from crkafka_core.lake.port import Snapshot, TableLog
 from crkafka_core.lake.standing import Standing
+from crkafka_core.lake.staying import Staying
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Region, Table
 from crkafka_core.plane import contents, permits, tables
+from crkafka_core.plane.table_versions import state_at
 from crkafka_core.segments.storage import Storage
 
 LOOKS = 5
@@ -58,12 +60,14 @@ def miscounted(expected: Mapping[int, int], counts: Mapping[int, int]) -> tuple[
 
 def in_words(audit: TableAudit) -> list[str]:
     """What an audit found, in words."""
+    more = [checkpoint for checkpoint in audit.changed if checkpoint not in audit.miscounted]
+    changing = f", with rows of checkpoints {_list(more)}" if more else ""
     return [
         text
         for text in (
             f"rows of checkpoints that it should not hold ({_list(audit.strangers)})" if audit.strangers else "",
             f"other rows than were merged of checkpoints {_list(audit.miscounted)}" if audit.miscounted else "",
-            f"{plural(audit.foreign, 'commit')} of somebody else{_changing(audit)}" if audit.foreign else "",
+            f"{plural(audit.foreign, 'commit')} of another program{changing}" if audit.foreign else "",
             f"{plural(audit.unknown, 'row')} of no checkpoint that belongs there" if audit.unknown else "",
             f"{plural(len(audit.lost), 'data file is', 'data files are')} not in storage, or marks of deleted rows in them"
             if audit.lost
@@ -73,12 +77,6 @@ def in_words(audit: TableAudit) -> list[str]:
     ]
 
 
-def _changing(audit: TableAudit) -> str:
-    """Of which checkpoints, where it is not named already."""
-    more = [checkpoint for checkpoint in audit.changed if checkpoint not in audit.miscounted]
-    return f", with rows of checkpoints {_list(more)}" if more else ""
-
-
 def _list(ids: Sequence[int]) -> str:
     shown = ", ".join(map(str, ids[:10]))
     return f"{shown} and {len(ids) - 10} more" if len(ids) > 10 else shown
@@ -86,11 +84,11 @@ def _list(ids: Sequence[int]) -> str:
 
 @dataclass(frozen=True)
 class _Expected:
-    """What SQL says of a table."""
+    """A table as SQL has it."""
 
     table: Table
     rows: Mapping[int, int]
-    """Checkpoint → rows that it has to have, of those that belong in the table."""
+    """Checkpoint → rows that the table has to have."""
     live: frozenset[int]
     """All live checkpoints of the table, with those whose number of rows is not known."""
     begins: int
@@ -121,24 +119,20 @@ def look(region: Handle, name: str, logs: Logs = formats.open_log) -> TableAudit
 
 def _compared(region: Handle, storage: Storage, snapshot: Snapshot, expected: _Expected) -> TableAudit:
     table = expected.table
-    uid = region.plane.read(lambda _, row: row.uid)
-    stamp = snapshot.stamp(uid, table.name)
-    if expected.last > (stamp.permit if stamp is not None else 0):
-        raise standing.older_copy(table, stamp.permit if stamp is not None else 0, str(expected.last))
+    stamp = snapshot.stamp(region.plane.read(lambda _, row: row.uid), table.name)
+    permit = stamp.permit if stamp is not None else 0
+    if expected.last > permit:
+        raise standing.older_copy(table, permit, str(expected.last))
     entries = snapshot.since(-1 if stamp is None else stamp.settled)
+    foreign = [entry for entry in entries or () if entry.stamp is None and entry.changes_rows]
     there = list(snapshot.files())
-    gone = files.missing(storage, there)
+    lost, version = tuple(sorted(files.missing(storage, there))), str(snapshot.version)
     if keys_of(region.config, table):
         # A count does not show whether each row is its key's last one: where the log is incomplete, rows may have changed.
-        foreign = [entry for entry in entries or () if entry.stamp is None and entry.changes_rows]
-        return TableAudit(
-            foreign=len(foreign) if entries is not None else 1, lost=tuple(sorted(gone)), version=str(snapshot.version)
-        )
+        return TableAudit(foreign=len(foreign) if entries is not None else 1, lost=lost, version=version)
     # Where the log was cleaned of what others did, each record is counted.
-    counted = standing.count(
-        storage, (f for f in there if f.path not in gone), distinct=place_of(table) if entries is None else None
-    )
-    foreign = [entry for entry in entries or () if entry.stamp is None and entry.changes_rows]
+    distinct = place_of(table) if entries is None else None
+    counted = standing.count(storage, (f for f in there if f.path not in lost), distinct=distinct)
     staying = standing.staying_at(region, table.acknowledged)
     strangers = {
         number
@@ -150,19 +144,17 @@ def _compared(region: Handle, storage: Storage, snapshot: Snapshot, expected: _E
     if not (wrong or strangers or counted.unnumbered or expected.begins):
         # All rows are counted: those that were only deleted are rows that were erased since.
         foreign = [entry for entry in foreign if entry.touched is not None]
+    touched = [entry.touched for entry in foreign if entry.touched is not None]
+    changed = [c for c, rows in expected.rows.items() if rows and any(low <= c <= high for low, high in touched)]
     return TableAudit(
-        tuple(sorted(strangers)),
-        tuple(sorted(wrong)),
-        len(foreign),
-        counted.unnumbered,
-        tuple(sorted(c for c, rows in expected.rows.items() if rows and any(_touches(e, c) for e in foreign))),
-        tuple(sorted(gone)),
-        str(snapshot.version),
+        strangers=tuple(sorted(strangers)),
+        miscounted=tuple(sorted(wrong)),
+        foreign=len(foreign),
+        unknown=counted.unnumbered,
+        changed=tuple(sorted(changed)),
+        lost=lost,
+        version=version,
     )
-
-
-def _touches(entry: LogEntry, checkpoint: int) -> bool:
-    return entry.touched is not None and entry.touched[0] <= checkpoint <= entry.touched[1]
 
 
 def _expected(name: str, snapshot: Snapshot | None, reader: Reader, row: Region) -> _Expected:
@@ -176,3 +168,43 @@ def _expected(name: str, snapshot: Snapshot | None, reader: Reader, row: Region)
     live = contents.live_in(reader, row, table)
     rows = standing.due(reader, table, live)
     return _Expected(table, rows, frozenset(live), begins, coming, permits.last_number(reader, table))
+
+
+@dataclass(frozen=True)
+class View:
+    """One version of a table."""
+
+    at: str
+    """As a reader names it."""
+    staying: Staying | None
+    """Which rows count; None: all."""
+
+
+def visible(region: Handle, table: Table, logs: Logs = formats.open_log) -> View | None:
+    """What of the table counts at this moment; None: there are no rows."""
+    log = logs(region, table)
+    snapshot = log.look()
+    if snapshot is None or not snapshot.at:
+        return None
+    if table.version == str(snapshot.version) and not table.owes_fence:
+        return View(snapshot.at, None)
+    if keys_of(region.config, table):
+        return _acknowledged(region, table, log, snapshot)
+
+    def ask(reader: Reader, row: Region) -> int:
+        return contents.common(reader, row, tables.of(reader, table.name).acknowledged)
+
+    return View(snapshot.at, standing.staying_at(region, region.plane.read(ask)))
+
+
+def _acknowledged(region: Handle, table: Table, log: TableLog, snapshot: Snapshot) -> View | None:
+    """The version that counts: rows that came over others since cannot be left out."""
+    state = region.plane.read(lambda reader, row: state_at(reader, row, tables.of(reader, table.name)))
+    if not state.version:
+        return None
+    if keyed.untouched_since(snapshot, int(state.version)):
+        return View(snapshot.at, None)
+    older = log.look(state.version)
+    if older is None:
+        raise keyed.gone_for_good(table, state, "the table's log does not have it any more")
+    return View(older.at, None)

@@ -34,7 +34,7 @@ def place_of(table: Table) -> Place | None:
 
 
 def place_in(columns: Collection[str], table: Table) -> list[str]:
-    """Which of these columns of a table tell a record's place: the topic, if there is such a column, partition and offset."""
+    """Those of the columns that have a record's topic, partition and offset."""
     return [name for name in place_of(table) or PLACE if name in columns]
 
 

@@ -26,11 +26,11 @@ from crkafka_core.lake.columns import conformed, keys_of
 from crkafka_core.lake.formats import Logs
 from crkafka_core.lake.handle import Handle
 from crkafka_core.lake.hold import Hold, keeping
-from crkafka_core.lake.port import DataFile, NewFile, Stamp, TableLog, mark_of
+from crkafka_core.lake.port import Change, DataFile, NewFile, Stamp, TableLog, mark_of
 from crkafka_core.lake.write import look_until_done
 from crkafka_core.model.errors import LeaseHeld, Refused
 from crkafka_core.model.plural import plural
-from crkafka_core.model.rows import CheckpointStatus, Region
+from crkafka_core.model.rows import CheckpointStatus, Region, Table
 from crkafka_core.plane import checkpoints, permits, tables
 
 _log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ _GROUP_ROWS, _GROUP_BYTES = 100_000, 32 * 2**20
 _LOOKS = 100
 """Times that others may commit between our look and our commit, one after the other."""
 PATIENCE = 120.0
-"""Seconds for which a writer is waited for, before what nobody needs any more is deleted."""
+"""Seconds to wait for a writer before old files are deleted."""
 CROWD = 100
 """Files of about one size that the keeper of a table joins, beside its commits."""
 _SIZES = (2**18, 2**22)
@@ -72,12 +72,11 @@ def in_words(done: Maintained) -> str:
 
 def maintain(region: Handle, name: str, *, target: int = TARGET, logs: Logs = formats.open_log) -> Maintained:
     """Compact what is settled, then delete what no version within the table's own retention needs. May be repeated, and may die."""
-    table = region.plane.read(lambda reader, row: tables.of(reader, name))
     writing.refuse_copy(region, deletes=True)
-    log = logs(region, table)
-    merged, into = _joined(region, name, log, target, 1, set(), lambda: True)
+    done = _joined(region, name, logs, target, 1, set(), lambda: True)
     with as_writer(region, name):  # so that nothing is deleted that a write under way has made
-        return Maintained(name, merged, into, log.expire(standing.in_reach(region, table), None))
+        table = region.plane.read(lambda reader, _: tables.of(reader, name))
+        return replace(done, deleted=logs(region, table).expire(standing.in_reach(region, table), None))
 
 
 def join_crowds(
@@ -92,21 +91,20 @@ def join_crowds(
 
     `left`: paths of files that cannot be joined, which are not read again; new ones are added. `go_on`: asked before each new file.
     """
-    table = region.plane.read(lambda reader, row: tables.of(reader, name))
-    return Maintained(name, *_joined(region, name, logs(region, table), TARGET, CROWD, left, go_on))
+    return _joined(region, name, logs, TARGET, CROWD, left, go_on)
 
 
 def _joined(
-    region: Handle, name: str, log: TableLog, target: int, least: int, left: set[str], go_on: Callable[[], bool]
-) -> tuple[int, int]:
-    """How many files are gone, and how many new ones have their rows; only of a size of which there are at least so many files."""
+    region: Handle, name: str, logs: Logs, target: int, least: int, left: set[str], go_on: Callable[[], bool]
+) -> Maintained:
+    """Join files of a size of which there are at least `least`."""
+    log = logs(region, region.plane.read(lambda reader, _: tables.of(reader, name)))
     snapshot = log.look()
-    table = region.plane.read(lambda reader, row: tables.of(reader, name))
+    table, uid, settled = region.plane.read(lambda reader, row: _settled(reader, row, name))
     standing.check_place(table, snapshot)
-    uid, settled = region.plane.read(lambda reader, row: _settled(reader, row, name))
     by_key = bool(keys_of(region.config, table))
     if snapshot is None or table.owes_fence or not (settled or by_key):
-        return 0, 0
+        return Maintained(name)
     if by_key:  # a rewind goes back to the files of a version, and takes no rows out of those that there are
         chosen = [f for f in snapshot.files() if f.live > 0 and (_half_marked(f) or f.bytes < target * 3 // 4)]
     else:
@@ -126,7 +124,7 @@ def _joined(
         stamp = Stamp(uid, name, 0, mark_of(region.runtime.unique()), 0)
         if gone := _replaced(log, snapshot.schema, stamp, group, in_reach, left):
             merged, into = merged + gone, into + 1
-    return merged, into
+    return Maintained(name, merged, into)
 
 
 def _half_marked(file: DataFile) -> bool:
@@ -142,10 +140,10 @@ def _size(file: DataFile) -> int:
     return bisect(_SIZES, file.bytes)
 
 
-def _settled(reader: Reader, region: Region, name: str) -> tuple[str, int]:
-    """The region's uid, and up to which checkpoint no reset takes rows out of the table any more."""
-    live = checkpoints.ids_with(reader, CheckpointStatus.MERGED)
-    return region.uid, min(live[0] - 1, tables.of(reader, name).acknowledged) if live else 0
+def _settled(reader: Reader, region: Region, name: str) -> tuple[Table, str, int]:
+    """The table, the region's uid, and up to which checkpoint no reset takes rows out of the table any more."""
+    live, table = checkpoints.ids_with(reader, CheckpointStatus.MERGED), tables.of(reader, name)
+    return table, region.uid, min(live[0] - 1, table.acknowledged) if live else 0
 
 
 def groups(small: Iterable[DataFile], target: int) -> list[list[DataFile]]:
@@ -205,7 +203,7 @@ def _committed(
         if snapshot is None or any(there.get(file.path) != file for file in group):
             log.storage.delete(new.path)
             return False
-        snapshot.commit([new], group, stamp, changes_rows=False, info=about, keep=keep)
+        snapshot.commit(stamp, Change([new], group, changes_rows=False, info=about, keep=keep))
         return True
 
     moved = Refused(
@@ -259,7 +257,7 @@ def _ordered(held: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def as_writer(region: Handle, name: str) -> Hold:
-    """The lease of the table's writer, once nobody else has it."""
+    """The lease of the table's writer, once it is free."""
     token, deadline = f"maintain-{uuid.uuid4().hex}", time.monotonic() + PATIENCE
     while True:
         try:

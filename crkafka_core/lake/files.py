@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import date, datetime
+from datetime import date
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,24 +23,29 @@ from crkafka_core.segments import rows as parquet
 from crkafka_core.segments.scan import scan_segment
 from crkafka_core.segments.storage import Storage
 
+_BOUNDS = (int, float, str, date)
+
 
 def described(storage: Storage, path: str, size: int) -> NewFile:
-    """A file that is there, by its footer: its bounds are exact, and tell whose rows are in it (SPEC C8)."""
+    """A file in storage, by its footer: its bounds are exact, and show whose rows are in it (SPEC C8)."""
     rows, columns = read_footer.columns(storage, path)
-    told = {
-        name: column
-        for name, column in columns.items()
-        if isinstance(column.least, int | str | date | datetime)
-        and isinstance(column.greatest, int | str | date | datetime)
-    }
     return NewFile(
-        path,
-        size,
-        rows,
-        {name: column.least for name, column in told.items()},
-        {name: column.greatest for name, column in told.items()},
-        {name: column.nulls for name, column in columns.items()},
+        path, size, rows, *bounds_of(columns, [name for name, c in columns.items() if type(c.least) is float])
     )
+
+
+def bounds_of(
+    columns: Mapping[str, read_footer.Column], unordered: Collection[str]
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, int]]:
+    """Least values, greatest values and counts of nulls. `unordered`: columns that may have NaN, which has no place in an order."""
+    ordered = {
+        name: each
+        for name, each in columns.items()
+        if name not in unordered and isinstance(each.least, _BOUNDS) and isinstance(each.greatest, _BOUNDS)
+    }
+    least = {name: each.least for name, each in ordered.items()}
+    greatest = {name: each.greatest for name, each in ordered.items()}
+    return least, greatest, {name: each.nulls for name, each in columns.items()}
 
 
 def adopted(source: Storage, segments: Sequence[Segment], plan: ReadPlan, table: Storage, folder: str) -> list[NewFile]:
@@ -100,7 +106,7 @@ def numbers_of(table: Storage, file: DataFile) -> Iterator[pa.RecordBatch]:
 def parted(
     table: Storage, files: Iterable[DataFile], staying: Staying, lost: Collection[str] = ()
 ) -> tuple[list[DataFile], list[DataFile]]:
-    """Files that leave, and those of them that hold rows which stay; a file's rows are read only where the log does not tell.
+    """Files that leave, and the ones among them with rows that stay; a file's rows are read only where its bounds do not decide.
 
     A lost one, whose rows cannot be read, stays in the log then: a repair takes it out.
     """
@@ -130,7 +136,7 @@ def rest_of(table: Storage, file: DataFile, staying: Staying, path: str) -> list
 
 
 def missing(table: Storage, files: Collection[DataFile]) -> set[str]:
-    """Paths of those that cannot be read: they, or the files with their marks, are not in storage."""
+    """Paths of files that are not in storage, or whose marks are not."""
     there = {stored.path for stored in table.list("")}
     return {file.path for file in files if not there.issuperset(_stored(file))}
 

@@ -11,7 +11,7 @@ from crkafka_core.segments.storage import Storage
 
 
 def folder_of(path: str, options: Mapping[str, str]) -> Storage:
-    """A table's folder. Its files are the segments' own, so who may read these may read it."""
+    """A table's folder. Its files may be links to segments, and have the same readers."""
     usable = {key: value for key, value in options.items() if key != "mode" or store_of(path).local}
     return Storage.open(arrow_url(path), usable)
 

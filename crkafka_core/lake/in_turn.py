@@ -21,7 +21,7 @@ class Tried(Generic[T]):
     refused: list[CrkafkaError]
 
     def end(self, tell: Callable[[str], None]) -> None:
-        """Raise the worst refusal, if there is one; the others are told before."""
+        """Raise the worst refusal, if there is one, after `tell` got the others."""
         if not self.refused:
             return
         worst = max(self.refused, key=lambda error: error.exit_code)

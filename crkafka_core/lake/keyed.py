@@ -6,47 +6,42 @@ each key is not marked, and marks the rows of their keys in all files before. A 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from crkafka_core.lake import files
 from crkafka_core.lake.columns import keys_of, place_in
 from crkafka_core.lake.handle import Handle
-from crkafka_core.lake.hold import Hold
-from crkafka_core.lake.keys import Keys
-from crkafka_core.lake.made import NOTHING, Files
-from crkafka_core.lake.port import CHECKPOINT, DataFile, Marks, NewFile, Snapshot, Stamp, TableLog
+from crkafka_core.lake.port import CHECKPOINT, Change, DataFile, Marks, NewFile, Snapshot, Stamp, TableLog
 from crkafka_core.lake.staying import Staying
 from crkafka_core.lake.vectors import Positions, as_array
-from crkafka_core.lake.write import Change, Write
+from crkafka_core.lake.write import Write
 from crkafka_core.model.errors import Refused
 from crkafka_core.model.rows import Table
 from crkafka_core.plane import permits
-from crkafka_core.plane.permits import Permit
 from crkafka_core.plane.table_versions import State, how_to_fill_anew
 from crkafka_core.segments.errors import SegmentMissing
 
+Ids = npt.NDArray[np.int64]
 
+
+@dataclass(eq=False)
 class KeyedWrite(Write):
     """One commit to a table with one row for each key."""
 
-    def __init__(
-        self,
-        region: Handle,
-        log: TableLog,
-        permit: Permit,
-        hold: Hold,
-        state: State,
-        make: Callable[[], Files] = lambda: NOTHING,
-    ) -> None:
-        """`state`: what the table has to be before the rows come that are made."""
-        super().__init__(region, log, permit, hold, make)
-        self._state, self._keys = state, keys_of(region.config, permit.table)
+    state: State = field(kw_only=True)
+    """What the table has to be before the rows come that are made."""
+
+    @cached_property
+    def _keys(self) -> tuple[str, ...]:
+        return keys_of(self.region.config, self.permit.table)
 
     def _change(self, snapshot: Snapshot, staying: Staying | None) -> Change:
         present = {file.path: file for file in snapshot.files()}
@@ -67,7 +62,7 @@ class KeyedWrite(Write):
 
     def _base(self, snapshot: Snapshot, present: dict[str, DataFile]) -> Iterable[DataFile]:
         """The files of the acknowledged version; the current ones, if nothing has changed rows since."""
-        state, table = self._state, self._permit.table
+        state, table = self.state, self.permit.table
         if not state.version:
             return ()
         if untouched_since(snapshot, int(state.version)):
@@ -98,9 +93,9 @@ class KeyedWrite(Write):
                 yield replace(file, marks=Marks(Positions.of(marked)))
         yield from new.files
 
-    def _rows_of_keys(self, file: DataFile) -> npt.NDArray[np.int64]:
+    def _rows_of_keys(self, file: DataFile) -> Ids:
         """Positions of the rows with one of the new keys."""
-        found, at = list[npt.NDArray[np.int64]](), 0
+        found, at = list[Ids](), 0
         for batch in files.rows_of(self.log.storage, replace(file, marks=None), self._keys, only=True):
             hits = self._records.keys.find([batch.column(name) for name in self._keys])
             found.append(np.flatnonzero(hits) + at)
@@ -109,12 +104,12 @@ class KeyedWrite(Write):
 
     @cached_property
     def _records(self) -> NewRecords:
-        return NewRecords.read(self.log, self._made.new, self._keys, self._permit.table)
+        return NewRecords.read(self.log, self._made.new, self._keys, self.permit.table)
 
 
 @dataclass(frozen=True)
 class NewRecords:
-    """The records of new files: their keys, and the files without those that count for nothing."""
+    """The records of new files: their keys, and the files with all records marked that do not count."""
 
     keys: Keys
     files: Sequence[DataFile]
@@ -155,15 +150,15 @@ def _unmarked(file: NewFile) -> DataFile:
     return DataFile(file.path, file.bytes, file.rows, file.lowest, file.highest, file.nulls, file.values)
 
 
-def _ranks(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
+def _ranks(column: pa.ChunkedArray) -> Ids:
     """Numbers in the order of the values."""
     one = column.combine_chunks()
     if pa.types.is_integer(one.type):
-        numbers: npt.NDArray[np.int64] = one.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
+        numbers: Ids = one.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
         return numbers
     encoded = one.dictionary_encode(null_encoding="encode")
     texts = np.array([str(value) for value in encoded.dictionary.to_pylist()])
-    ranks: npt.NDArray[np.int64] = np.argsort(np.argsort(texts))[encoded.indices.to_numpy(zero_copy_only=False)]
+    ranks: Ids = np.argsort(np.argsort(texts))[encoded.indices.to_numpy(zero_copy_only=False)]
     return ranks
 
 
@@ -206,3 +201,67 @@ def gone_for_good(table: Table, state: State, why: str) -> Gone:
         f"Table {table.name} at {table.path} cannot go back to checkpoint {state.checkpoint}, its version {state.version}: {why}.",
         hint=f"{how_to_fill_anew(table.name)} How long others keep old versions, their own settings say (docs/cdc.md).",
     )
+
+
+class Keys:
+    """The keys of records, of one column or several; null is a value like any other in a key of several."""
+
+    def __init__(self, columns: Sequence[pa.ChunkedArray]) -> None:
+        self._values: list[pa.Array] = []
+        """Of each column, the values that there are."""
+        self._pairs: list[Ids] = []
+        """Of each column but the first, the pairs that there are: the number of the columns before it, and its own."""
+        self.ids: Ids = np.zeros(0, np.int64)
+        """Of each record, the number of its key."""
+        for number, column in enumerate(columns):
+            encoded = _equal(column.combine_chunks()).dictionary_encode(null_encoding="encode")
+            self._values.append(encoded.dictionary)
+            own = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+            if not number:
+                self.ids = own
+                continue
+            pairs, self.ids = np.unique(self.ids * len(encoded.dictionary) + own, return_inverse=True)
+            self._pairs.append(pairs)
+        self._bounds = [_bounds(values) for values in self._values]
+
+    def find(self, columns: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:
+        """Which rows have one of the keys."""
+        ids: Ids = np.zeros(0, np.int64)
+        for number, (column, values) in enumerate(zip(columns, self._values, strict=True)):
+            of = pc.index_in(_equal(column.cast(values.type)), value_set=values).fill_null(-1)
+            own = of.to_numpy(zero_copy_only=False).astype(np.int64)
+            if not number:
+                ids = own
+                continue
+            pairs = self._pairs[number - 1]
+            wanted = np.where((ids < 0) | (own < 0), -1, ids * len(values) + own)
+            at = np.minimum(np.searchsorted(pairs, wanted), len(pairs) - 1)
+            ids = np.where(pairs[at] == wanted, at, -1)
+        return ids >= 0
+
+    def may_be_in(self, file: DataFile, names: Sequence[str]) -> bool:
+        """Whether the bounds that a table's log has of a file leave room for one of the keys."""
+        return all(
+            bounds is None or _overlap(bounds, file.lowest.get(name), file.highest.get(name))
+            for bounds, name in zip(self._bounds, names, strict=True)
+        )
+
+
+def _equal(column: pa.Array) -> pa.Array:
+    """With 0.0 for -0.0, which SQL calls equal."""
+    return pc.add(column, pa.scalar(0.0, column.type)) if pa.types.is_floating(column.type) else column
+
+
+def _bounds(values: pa.Array) -> tuple[Any, Any] | None:
+    """The least and greatest of texts and whole numbers; None where a log may have bounds in other words."""
+    comparable = pa.types.is_integer(values.type) or pa.types.is_string(values.type)
+    if values.null_count or not len(values) or not comparable:
+        return None
+    bounds = pc.min_max(values).as_py()
+    return bounds["min"], bounds["max"]
+
+
+def _overlap(bounds: tuple[Any, Any], low: Any, high: Any) -> bool:
+    """Whether a file's bounds and these overlap; true where the log has none, or some of another kind."""
+    least, greatest = bounds
+    return type(low) is not type(least) or type(high) is not type(least) or bool(low <= greatest and high >= least)

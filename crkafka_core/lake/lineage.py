@@ -28,17 +28,17 @@ OFFSETS = "crkafka_offsets"
 """The facet of an input: partition → [first offset, next offset]. Other names than OpenLineage's own begin with their producer's."""
 
 
-def tell(region: Handle, permit: Permit, table: Table, rows: int) -> None:
-    """Send the event of a commit. What goes wrong is logged: the commit is acknowledged, whoever hears of it."""
+def tell(region: Handle, permit: Permit, version: str, rows: int) -> None:
+    """Send the event of an acknowledged commit; a failure is logged."""
     if not (url := os.environ.get("OPENLINEAGE_URL", "")):
         return
     try:
         ids = permit.plan.checkpoints
         offsets = region.plane.read(lambda reader, _: checkpoints.offsets(reader, min(ids), max(ids)))
-        _client(url).emit(event(region.config, permit, table, rows, [o for o in offsets if o.checkpoint in ids]))
+        _client(url).emit(event(region.config, permit, version, rows, [o for o in offsets if o.checkpoint in ids]))
     except Exception as error:
-        number, why = permit.commit.number, redact(str(error))
-        _log.warning("commit %s to table %s: no OpenLineage event: %s", number, table.name, why)
+        commit, why = permit.commit, redact(str(error))
+        _log.warning("commit %s to table %s: no OpenLineage event: %s", commit.number, commit.table, why)
 
 
 @cache
@@ -54,29 +54,33 @@ def _client(url: str) -> Any:
     return OpenLineageClient(config={"transport": transport})
 
 
-def event(config: RegionConfig, permit: Permit, table: Table, rows: int, offsets: Iterable[MergedOffset]) -> Any:
-    """The event; the same commit has the same run id, so that one that is told twice is one run."""
+def event(config: RegionConfig, permit: Permit, version: str, rows: int, offsets: Iterable[MergedOffset]) -> Any:
+    """The event. A commit always has the same run id: sent twice, it is one run."""
     from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent, RunState
+    from openlineage.client.generated.base import InputDatasetFacet
     from openlineage.client.generated.dataset_version_dataset import DatasetVersionDatasetFacet
     from openlineage.client.generated.output_statistics_output_dataset import OutputStatisticsOutputDatasetFacet
 
-    run = uuid5(NAMESPACE_URL, f"{permit.plan.uid}/{table.name}/{permit.commit.number}")
+    facet: Any = InputDatasetFacet(producer=PRODUCER)
+    run = uuid5(NAMESPACE_URL, f"{permit.plan.uid}/{permit.table.name}/{permit.commit.number}")
     kafka = f"kafka://{config.resolved_kafka()['bootstrap.servers'].partition(',')[0]}"
-    namespace, name = dataset(table)
+    namespace, name = dataset(permit.table)
     return RunEvent(
         eventType=RunState.COMPLETE,
         eventTime=datetime.now(UTC).isoformat(),
         run=Run(runId=str(run)),
         job=Job(namespace=kafka, name=config.region),
         inputs=[
-            InputDataset(namespace=kafka, name=topic, inputFacets={OFFSETS: _facet(spans)})
+            InputDataset(
+                namespace=kafka, name=topic, inputFacets={OFFSETS: facet.with_additional_properties(partitions=spans)}
+            )
             for topic, spans in _spans(offsets).items()
         ],
         outputs=[
             OutputDataset(
                 namespace=namespace,
                 name=name,
-                facets={"version": DatasetVersionDatasetFacet(table.version, producer=PRODUCER)},
+                facets={"version": DatasetVersionDatasetFacet(version, producer=PRODUCER)},
                 outputFacets={"outputStatistics": OutputStatisticsOutputDatasetFacet(rows, producer=PRODUCER)},
             )
         ],
@@ -102,10 +106,3 @@ def _spans(offsets: Iterable[MergedOffset]) -> dict[str, dict[str, list[int]]]:
         span = spans.setdefault(o.topic, {}).setdefault(str(o.partition), [o.from_offset, o.to_offset])
         span[:] = min(span[0], o.from_offset), max(span[1], o.to_offset)
     return spans
-
-
-def _facet(partitions: dict[str, list[int]]) -> Any:
-    from openlineage.client.generated.base import InputDatasetFacet
-
-    facet = InputDatasetFacet(producer=PRODUCER)
-    return facet.with_additional_properties(partitions=partitions)

@@ -5,27 +5,25 @@ Rows of typed tables and of Arrow's shapes are made by a pool of processes, thos
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import pyarrow as pa
 
-from crkafka_core.config.region_config import RegionConfig
 from crkafka_core.config.sections import GOOD, TableConfig
 from crkafka_core.config.typed import DEAD, arrow_of, has_records, name_of, on_frames
 from crkafka_core.decode.batch import BadRecord
 from crkafka_core.decode.registry import RegistryAway
 from crkafka_core.lake import again, evolution, files, kinds, standing, typed
-from crkafka_core.lake.again import Fetch
 from crkafka_core.lake.columns import DELETED, RAW, keys_of, parts_of, place_in, properties_of
 from crkafka_core.lake.handle import Handle
-from crkafka_core.lake.new_files import NewFiles, Output
-from crkafka_core.lake.pool import Pool
+from crkafka_core.lake.means import Maker, Means
+from crkafka_core.lake.new_files import Output
 from crkafka_core.lake.port import CannotCommit, Moved, NewFile, Part, Snapshot, Stamp, TableLog, mark_of
 from crkafka_core.lake.transform import Identity, Shape, numbered
-from crkafka_core.lake.worker import Made, Source
+from crkafka_core.lake.worker import Made, Source, Task, make
 from crkafka_core.model.errors import ConfigError, DataLoss
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Table
@@ -33,7 +31,6 @@ from crkafka_core.model.selection import Selection
 from crkafka_core.plane import contents, tables
 from crkafka_core.plane.permits import Permit
 from crkafka_core.plane.reading import ReadPlan
-from crkafka_core.segments.scan import scan_segment
 
 
 @dataclass(frozen=True)
@@ -42,7 +39,7 @@ class Files:
 
     new: Sequence[NewFile] = ()
     columns: pa.Schema | None = None
-    """That the table needs for them; None: those that it has."""
+    """Columns that the table needs for them; None: it has all."""
     counts: Mapping[int, int] | None = None
     """Checkpoint → rows; None: as merged."""
     bad: Mapping[int, int] = field(default_factory=dict)
@@ -59,63 +56,48 @@ def folder_of_commit(permit: Permit) -> str:
     return f"{permit.plan.uid}/{permit.commit.number:08d}-{mark_of(permit.commit.token):016x}"
 
 
-def as_they_are(region: Handle, fetch: Fetch, log: TableLog, permit: Permit) -> Files:
+def as_they_are(region: Handle, means: Means, log: TableLog, permit: Permit) -> Files:
     """Segments, by a link or a copy, or in pieces by partition; what is archived is read from Kafka again."""
     plan, storage, folder = permit.plan, log.storage, folder_of_commit(permit)
     if parts := parts_of(region.config, permit.table):
-        return Files(_in_pieces(region, fetch, plan, Output(storage, folder, parts)))
+        return Files(_in_pieces(means.sources(region, plan), Output(storage, folder, parts, RAW), plan.rows_for_tables))
     made = files.adopted(region.storage(), plan.segments, plan, storage, folder)
-    return Files(made + again.fetched(fetch, plan, storage, folder))
+    return Files(made + again.fetched(means.fetch_of(region), plan, storage, folder))
 
 
-def _in_pieces(region: Handle, fetch: Fetch, plan: ReadPlan, output: Output) -> Sequence[NewFile]:
-    """New files with the records of a plan, each of one partition."""
-    source, made = region.storage(), NewFiles(output, RAW)
+def _in_pieces(sources: Iterable[Source], output: Output, due: Mapping[int, int]) -> Sequence[NewFile]:
+    """New files with the records, each of one partition."""
+    made, transform = Made(), Identity()
     try:
-        for segment in plan.segments:
-            selection = plan.selection.within(segment.checkpoint)
-            for batch in scan_segment(source, segment.path, landed=segment.rows, selection=selection):
-                made.add(segment.checkpoint, batch)
-        for checkpoint, batch in again.Again(fetch, plan).batches() if plan.ranges else ():
-            made.add(checkpoint, batch)
-        made.close()
-        for checkpoint, wanted in plan.rows_for_tables.items():
-            if made.rows[checkpoint] != wanted:
+        for source in sources:
+            made.add(make(Task(source, transform, {GOOD: output}), transform.open()))
+        check_whole({GOOD: due}, made)
+    except BaseException:
+        made.discard({GOOD: output})
+        raise
+    return made.files.get(GOOD, [])
+
+
+def check_whole(due: Mapping[str, Mapping[int, int]], made: Made) -> None:
+    """Refuse files without a record that was merged, and not erased. `due`: output → checkpoint → records."""
+    for name, wanted in due.items():
+        came = made.rows.get(name, Counter())
+        for checkpoint, rows in wanted.items():
+            if came[checkpoint] != rows:
                 raise DataLoss(
-                    f"{plural(made.rows[checkpoint], 'record')} of checkpoint {checkpoint} came; {wanted} were merged, and not erased.",
+                    f"{plural(came[checkpoint], 'record')} of checkpoint {checkpoint} came for {name}; {rows} were merged, and not erased.",
                     hint="Nothing was committed.",
                 )
-    except BaseException:
-        made.discard()
-        raise
-    return made.made
-
-
-class Maker(Protocol):
-    """Makes the rows of all tables of one shape, of the records of one pass."""
-
-    @property
-    def alarm(self) -> str:
-        """Why rows are not by the newest version of their schema."""
-
-    def schemas(self) -> Mapping[str, pa.Schema]:
-        """Columns of each output."""
-
-    def make(self, outputs: Mapping[str, Output], check: Callable[[], object]) -> Made:
-        """Files that nothing commits yet. `check` is called while they are made, and ends it by an error."""
-
-
-Frames = Callable[[RegionConfig, TableConfig, ReadPlan | None, Mapping[str, Table]], Maker]
-"""The maker of a shape on DataFrames. It gets what is configured of the tables, the records (None: none), and each output's table."""
 
 
 @dataclass(frozen=True)
 class _ByPool:
     """A `Maker`: a transform, run by a pool of processes."""
 
+    region: Handle
+    means: Means
+    plan: ReadPlan
     chosen: typed.Chosen
-    pool: Pool
-    sources: Sequence[Source]
 
     @property
     def alarm(self) -> str:
@@ -125,39 +107,28 @@ class _ByPool:
         return self.chosen.transform.schemas()
 
     def make(self, outputs: Mapping[str, Output], check: Callable[[], object]) -> Made:
-        return self.pool.files(self.sources, self.chosen.transform, outputs, lambda _: check())
+        return self.means.files(self.region, self.plan, self.chosen.transform, outputs, check)
 
 
 def by_shape(
-    region: Handle,
-    fetch: Fetch,
-    pool: Pool,
-    frames: Frames | None,
-    permits: Sequence[Permit],
-    logs: Mapping[str, TableLog],
-    check: Callable[[], object],
+    region: Handle, means: Means, permits: Sequence[Permit], logs: Mapping[str, TableLog], check: Callable[[], object]
 ) -> dict[str, Files]:
-    """Table → its files, for the permitted tables of one shape; `logs`: of all its tables. `check` is called meanwhile, and ends it by an
-    error.
-    """
-    plan, family = permits[0].plan, [permit.table for permit in permits]
-    declared = configured(region, family[0])
+    """Table → its files, for the permitted tables of one shape. `check` is called meanwhile, and ends it by an error."""
+    plan, first = permits[0].plan, permits[0].table
+    declared = configured(region, first)
     records = plan.selecting(Selection.of(topics=declared.topics))
     with _named(declared.name):
         snapshots = {name: log.look() for name, log in logs.items()}
         for permit in permits:  # before files are made, which each try of a table that is refused would leave behind
             standing.check(region, permit, snapshots[permit.table.name])
-        related = region.plane.read(lambda reader, _: tables.siblings(reader, family[0]))
+        related = region.plane.read(lambda reader, _: tables.siblings(reader, first))
         if on_frames(declared.shape or ""):
-            maker: Maker = _frames(frames, declared)(
-                region.config, declared, records, {t.output or GOOD: t for t in related}
-            )
+            of_output = {t.output or GOOD: t for t in related}
+            maker: Maker = means.frames_of(declared)(region.config, declared, records, of_output)
         else:
-            shown = next((snapshots[table.name] for table in related if table.output in ("", GOOD)), None)
-            chosen = _choose(region, declared, None if shown is None else shown.schema)
-            sources = pool.shares(region.storage(), records.segments, records.selection) if records.segments else []
-            sources += [again.Again(fetch, records)] if records.ranges else []
-            maker = _ByPool(chosen, pool, sources)
+            good = next((table for table in related if table.output in ("", GOOD)), None)
+            shown = good and (snapshots[good.name] if good.name in snapshots else means.logs(region, good).look())
+            maker = _ByPool(region, means, records, _choose(region, declared, shown and shown.schema))
         schemas = maker.schemas()
         taken = _taken(declared, related) if declared.typed else _taken_by_shape(schemas, related)
         outputs = _outputs(region, schemas, taken, permits, logs, snapshots)
@@ -194,15 +165,6 @@ def _by_table(permits: Sequence[Permit], outputs: Mapping[str, Output], made: Ma
             alarm if name == GOOD else "",
         )
     return files
-
-
-def _frames(frames: Frames | None, declared: TableConfig) -> Frames:
-    if frames is None:
-        raise ConfigError(
-            f"Table {declared.name} has the shape {declared.shape}, a function of DataFrames: rows are made by Spark, and none is here.",
-            hint="Write it with a Spark session; a function of Arrow's batches (`arrow:` before its name) needs none.",
-        )
-    return frames
 
 
 def _outputs(
@@ -254,7 +216,7 @@ def _as_stored(table: Table, log: TableLog, given: pa.Schema) -> pa.Schema:
 
 
 def _columns(table: Table, given: pa.Schema, keys: Sequence[str], place: Sequence[str]) -> pa.Schema:
-    """A table's columns by those of its output; of one with a row for each key they have to tell the key, and which record came last."""
+    """A table's columns by those of its output. Where it has one row for each key, they include the key and the order of records."""
     if not keys:
         return numbered(given)
     if missing := [name for name in keys if name not in given.names]:
@@ -292,7 +254,7 @@ def _place(region: Handle, log: TableLog, permit: Permit, columns: pa.Schema, pa
 
 
 def configured(region: Handle, table: Table) -> TableConfig:
-    """What the configuration says of the rows of the table's shape."""
+    """The configuration of the table with this one's shape."""
     name = name_of(table.shape) or table.name
     declared = region.config.table(name, table.shape)
     if declared is None or declared.shape != table.shape:
@@ -312,13 +274,13 @@ def _choose(region: Handle, declared: TableConfig, there: pa.Schema | None) -> t
     return typed.Chosen(Shape(function)) if function else typed.choose(declared, region.config.registry, there)
 
 
-def first_columns(region: Handle, log: TableLog, table: Table, frames: Frames | None) -> Files:
+def first_columns(region: Handle, means: Means, log: TableLog, table: Table) -> Files:
     """For a fence: of a partitioned table that is not there, which cannot be made without its columns."""
     if not table.shape or not parts_of(region.config, table) or log.look() is not None:
         return NOTHING
     declared, output = configured(region, table), table.output or GOOD
     if on_frames(table.shape):
-        schemas = _frames(frames, declared)(region.config, declared, None, {output: table}).schemas()
+        schemas = means.frames_of(declared)(region.config, declared, None, {output: table}).schemas()
     else:
         schemas = _choose(region, declared, None).transform.schemas()
     return Files(columns=_as_stored(table, log, numbered(schemas[output])))

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import date
 from functools import reduce
 from typing import Any
 
@@ -17,6 +16,7 @@ import pyarrow.compute as pc
 
 from crkafka_core.lake import partitions
 from crkafka_core.lake.columns import DELETED, TOMBSTONE, conformed
+from crkafka_core.lake.files import bounds_of
 from crkafka_core.lake.port import CHECKPOINT, DataFile, Marks, NewFile, Part
 from crkafka_core.model.errors import Refused
 from crkafka_core.model.plural import plural
@@ -46,7 +46,7 @@ class Output:
     keys: Sequence[str] = ()
     """By which it has one row for each key: records that delete theirs are marked in the new files."""
     place: Sequence[str] = ()
-    """Columns that tell a record's place, where it has keys."""
+    """Columns with a record's topic, partition and offset, where it has keys."""
 
 
 class NewFiles:
@@ -174,23 +174,9 @@ class _File:
             self.discard()
             raise
         rows, columns = read_footer.columns_of(self._footers[0])
-        ordered = {
-            name: each
-            for name, each in columns.items()
-            if isinstance(each.least, int | float | str | date)
-            and isinstance(each.greatest, int | float | str | date)
-            and name not in self._unordered
-        }
-        return DataFile(
-            self._path,
-            self._sink.written,
-            rows,
-            {name: each.least for name, each in ordered.items()},
-            {name: each.greatest for name, each in ordered.items()},
-            {name: each.nulls for name, each in columns.items()},
-            self._values,
-            Marks(tuple(self._deleting)) if self._deleting else None,
-        )
+        marks = Marks(tuple(self._deleting)) if self._deleting else None
+        bounds = bounds_of(columns, self._unordered)
+        return DataFile(self._path, self._sink.written, rows, *bounds, self._values, marks)
 
     def discard(self) -> None:
         if self._sink is not None:
@@ -199,7 +185,7 @@ class _File:
 
 
 def _deleting(rows: pa.RecordBatch, keys: Sequence[str], place: Sequence[str]) -> np.ndarray:
-    """Which records delete their key. Refused if one has no key: nothing tells which row is its."""
+    """Which records delete their key. Refused if one has no key: its row is not known."""
     keyless = reduce(pc.and_, (pc.is_null(rows.column(name)) for name in keys)).to_numpy(zero_copy_only=False)
     if keyless.any():
         first = [rows.column(name)[int(np.argmax(keyless))].as_py() for name in place]
@@ -208,8 +194,8 @@ def _deleting(rows: pa.RecordBatch, keys: Sequence[str], place: Sequence[str]) -
             f"for each key; the first is {tuple(first)}.",
             hint="Nothing was written. Leave such records out in the table's shape.",
         )
-    told = next((name for name in (DELETED, TOMBSTONE) if name in rows.schema.names), None)
-    if told is None:
+    column = next((name for name in (DELETED, TOMBSTONE) if name in rows.schema.names), None)
+    if column is None:
         return np.zeros(rows.num_rows, bool)
-    deleting: np.ndarray = rows.column(told).cast(pa.bool_()).fill_null(False).to_numpy(zero_copy_only=False)
+    deleting: np.ndarray = rows.column(column).cast(pa.bool_()).fill_null(False).to_numpy(zero_copy_only=False)
     return deleting

@@ -13,9 +13,9 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
@@ -44,6 +44,31 @@ _DEADLY = 20
 """Where so many records of one batch end their process, not they are bad, but what decodes them is."""
 
 
+def segments_in_shares(
+    storage: Storage, segments: Sequence[Segment], selection: Selection = EVERYTHING, count: int = 1
+) -> list[Source]:
+    """Segments as tasks of about equal size, each with its segments in the order of checkpoints (SPEC K7).
+
+    `count`: how many tasks at least, where that is worth it.
+    """
+    total = sum(segment.bytes for segment in segments)
+    wanted = max(math.ceil(total / _TASK_BYTES), min(count, math.ceil(total / _WORTH_A_TASK)), 1)
+    shares: list[list[Segment]] = [[] for _ in range(min(wanted, len(segments)))]
+    filled = [0] * len(shares)
+    for segment in sorted(segments, key=lambda s: -s.bytes):
+        least = filled.index(min(filled))
+        shares[least].append(segment)
+        filled[least] += segment.bytes
+    return [
+        Segments(
+            storage,
+            tuple((s.path, s.checkpoint, s.rows) for s in sorted(share, key=lambda s: (s.checkpoint, s.path))),
+            selection,
+        )
+        for share in shares
+    ]
+
+
 class WorkerDied(ServiceUnavailable):
     """Processes of the pool were ended while they made files, and no record alone does it. Reaction: wait and try again."""
 
@@ -57,7 +82,7 @@ class Pool:
 
     def __init__(self, workers: int = WORKERS) -> None:
         self._free = InTurn(workers)
-        self._workers = workers
+        self.workers = workers
         self._lock = threading.Lock()
         self._idle: list[_Worker] = []
         self._all: set[_Worker] = set()
@@ -68,25 +93,6 @@ class Pool:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def shares(self, storage: Storage, segments: Sequence[Segment], selection: Selection = EVERYTHING) -> list[Source]:
-        """Segments as tasks of about equal size, each with its segments in the order of checkpoints (SPEC K7)."""
-        total = sum(segment.bytes for segment in segments)
-        wanted = max(math.ceil(total / _TASK_BYTES), min(self._workers, math.ceil(total / _WORTH_A_TASK)), 1)
-        shares: list[list[Segment]] = [[] for _ in range(min(wanted, len(segments)))]
-        filled = [0] * len(shares)
-        for segment in sorted(segments, key=lambda s: -s.bytes):
-            least = filled.index(min(filled))
-            shares[least].append(segment)
-            filled[least] += segment.bytes
-        return [
-            Segments(
-                storage,
-                tuple((s.path, s.checkpoint, s.rows) for s in sorted(share, key=lambda s: (s.checkpoint, s.path))),
-                selection,
-            )
-            for share in shares
-        ]
 
     def files(
         self,
@@ -100,7 +106,7 @@ class Pool:
         `progress`: gets how many records more were transformed. An output of the transform that is not among `outputs` is counted.
         """
         made, error = Made(), None
-        with ThreadPoolExecutor(min(self._workers, len(sources)) or 1, "pool") as threads:
+        with ThreadPoolExecutor(min(self.workers, len(sources)) or 1, "pool") as threads:
             running = [threads.submit(self._made, Task(each, transform, outputs), progress) for each in sources]
             try:
                 for future in running:
@@ -130,23 +136,17 @@ class Pool:
         deaths, done = 0, 0
         while True:
             batch: tuple[int, int] | None = None
-            with self._free:
-                worker = self._take()
-                try:
-                    for told in worker.ask(task):
-                        if isinstance(told, Made):
-                            progress(max(0, sum(told.records.values()) - done))
-                            self._give_back(worker)
-                            return told
-                        batch = told
-                        progress(max(0, told[0] - done))
-                        done = max(done, told[0])
-                except _Died as died:
-                    self._drop(worker)
-                    end = died.how
-                except BaseException:
-                    self._give_back(worker)
-                    raise
+            try:
+                with self._borrowed() as worker:
+                    for answer in worker.ask(task):
+                        if isinstance(answer, Made):
+                            progress(max(0, sum(answer.records.values()) - done))
+                            return answer
+                        batch = answer
+                        progress(max(0, answer[0] - done))
+                        done = max(done, answer[0])
+            except _Died as died:
+                end = died.how
             if batch is not None and (found := self._deadly(task, *batch)):
                 task = replace(task, deadly={**task.deadly, **found})
                 continue
@@ -164,34 +164,42 @@ class Pool:
         row = first
         while True:
             record: Record | None = None
-            with self._free:
-                worker = self._take()
-                try:
-                    for told in worker.ask(Search(task, row, stop)):
-                        if told is None:
+            try:
+                with self._borrowed() as worker:
+                    for answer in worker.ask(Search(task, row, stop)):
+                        if answer is None:
                             break
-                        row, record = told
-                    self._give_back(worker)
+                        row, record = answer
+                return found
+            except _Died as died:
+                if record is None:
                     return found
-                except _Died as died:
-                    self._drop(worker)
-                    if record is None:
-                        return found
-                    if record != suspect:
-                        suspect = record
-                        continue
-                    if record not in task.deadly:
-                        found[record] = f"the process that decoded it {died.how}"
-                    if len(found) >= _DEADLY:
-                        raise WorkerDied(
-                            f"{plural(len(found), 'record')} of one batch each end the process that decodes it; the last one {died.how}.",
-                            hint="It is tried again. Is the decoder broken, or memory short? The kernel's log names processes that it has "
-                            "ended.",
-                        ) from None
-                    row += 1
-                except BaseException:
-                    self._give_back(worker)
-                    raise
+                if record != suspect:
+                    suspect = record
+                    continue
+                if record not in task.deadly:
+                    found[record] = f"the process that decoded it {died.how}"
+                if len(found) >= _DEADLY:
+                    raise WorkerDied(
+                        f"{plural(len(found), 'record')} of one batch each end the process that decodes it; the last one {died.how}.",
+                        hint="It is tried again. Is the decoder broken, or memory short? The kernel's log names processes it has ended.",
+                    ) from None
+                row += 1
+
+    @contextmanager
+    def _borrowed(self) -> Iterator[_Worker]:
+        """A worker for the time of the block; one that dies in it is dropped."""
+        with self._free:
+            worker = self._take()
+            try:
+                yield worker
+            except _Died:
+                self._drop(worker)
+                raise
+            except BaseException:
+                self._give_back(worker)
+                raise
+            self._give_back(worker)
 
     def _take(self) -> _Worker:
         with self._lock:
@@ -217,7 +225,7 @@ class Pool:
 
 
 class InTurn:
-    """So many may be inside at once; who has waited longest is next, so that a call with many tasks does not keep out another."""
+    """A semaphore in the order of arrival, so that a call with many tasks does not keep out another."""
 
     def __init__(self, places: int) -> None:
         self._places = places
@@ -266,7 +274,7 @@ class _Worker:
         """It waits for a task."""
 
     def ask(self, asked: Task | Search) -> Any:
-        """What it answers: where it is, as often as it says so, then its result. Its error is raised."""
+        """Its answers to a task: its progress, then the result. Its error is raised."""
         self.free = False
         try:
             self._connection.send_bytes(pickle.dumps(asked))

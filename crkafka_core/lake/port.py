@@ -56,7 +56,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Stamp:
-    """Who made a commit and which permit it used. Kept as state of the table, so it outlives the commit's own entry in the log."""
+    """The region, table and permit of a commit. Kept as state of the table, so it outlives the commit's own entry in the log."""
 
     uid: str
     """Of the region."""
@@ -64,7 +64,7 @@ class Stamp:
     permit: int
     """The permit's number; it only grows for a table. 0: of a commit that has none (making the table, a compaction)."""
     token: int
-    """The mark of the permit's token (`mark_of`): two attempts with one number are told apart."""
+    """The mark of the permit's token (`mark_of`): distinguishes two attempts with one number."""
     checkpoint: int
     """The checkpoint that the table has acknowledged with this commit."""
     settled: int = -1
@@ -137,16 +137,38 @@ class LogEntry:
     """None: not made by crkafka."""
     changes_rows: bool
     touched: tuple[int, int] | None = None
-    """The lowest and highest checkpoint in the files that it added; None: it added none, or says that it only deleted rows."""
+    """The lowest and highest checkpoint in the files that it added; None: it added none, or only deleted rows by its own account."""
     operation: str = ""
     """As the format names it."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a commit does to the files of a snapshot."""
+
+    add: Sequence[NewFile] = ()
+    """A `DataFile` comes with its marks."""
+    remove: Collection[DataFile] = ()
+    marks: Mapping[DataFile, Marks] = field(default_factory=dict)
+    """Marks to set, in place of the present ones."""
+    schema: pa.Schema | None = None
+    """The table's columns from this commit on: added columns, widened types."""
+    changes_rows: bool = True
+    """False for a compaction."""
+    info: Mapping[str, Any] = field(default_factory=dict)
+    """For people, in the log."""
+    keep: Callable[[], Collection[int]] = tuple
+    """Versions that stay; asked where a commit forgets old ones so that the log stays small."""
+
+
+NO_CHANGE = Change()
 
 
 class Snapshot(Protocol):
     """One version of a table."""
 
     version: int
-    """Grows with each commit, whoever makes it."""
+    """Grows with each commit of any program."""
     at: str
     """The name by which a reader asks for this very version."""
     schema: pa.Schema
@@ -164,27 +186,12 @@ class Snapshot(Protocol):
         """Commits after `version`, oldest first; None if the log no longer has all of them."""
 
     def files(self, numbers: tuple[int, int] | None = None) -> Iterable[DataFile]:
-        """Data files; with `numbers` at least those that may hold rows of checkpoints in [lowest, highest]."""
+        """Data files; with `numbers` at least all with rows of checkpoints in [lowest, highest]."""
 
-    def commit(
-        self,
-        add: Sequence[NewFile],
-        remove: Collection[DataFile],
-        stamp: Stamp,
-        *,
-        marks: Mapping[DataFile, Marks] | None = None,
-        schema: pa.Schema | None = None,
-        changes_rows: bool = True,
-        info: Mapping[str, Any] | None = None,
-        keep: Callable[[], Collection[int]] = tuple,
-    ) -> Snapshot:
-        """Add and remove files, or set marks, in one commit; the snapshot that it made. Raises `Moved`, `Unknown` or `CannotCommit`.
+    def commit(self, stamp: Stamp, change: Change = NO_CHANGE) -> Snapshot:
+        """Commit directly after this snapshot; the snapshot that it made. Raises `Moved`, `Unknown` or `CannotCommit`.
 
-        `add`: a `DataFile` comes with its marks.
-
-        The stamp becomes state of the table; one without a permit is only in the commit's own entry (`since`). `schema`: the table's
-        columns from this commit on (added columns, widened types). `changes_rows`: False for a compaction. `info`: for people, in the
-        log. `keep`: versions that stay; asked where a commit forgets old ones so that the log stays small.
+        The stamp becomes state of the table; one without a permit is only in the commit's own entry (`since`).
         """
 
 

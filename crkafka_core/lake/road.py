@@ -1,7 +1,7 @@
 """One way into a table: permit → files → one commit of the format's own log → acknowledged (SPEC K6, X4).
 
 Tables of one shape take the same checkpoints by one pass: permits for all of them, files of all of them, then a commit to each, the last
-in order first, under one token. A writer that dies after a commit leaves a stamp that SQL does not know; who comes next has SQL
+in order first, under one token. A writer that dies after a commit leaves a stamp that SQL does not know; the next writer has SQL
 acknowledge it, and asks for another permit. What one table has and another lacks is written again in all of them before anything new.
 """
 
@@ -9,27 +9,25 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
 from crkafka_core.control import Reader, Tx
-from crkafka_core.lake import again, formats, keyed, made, standing, writing
-from crkafka_core.lake.again import Fetch
+from crkafka_core.lake import keyed, made, standing, writing
 from crkafka_core.lake.audit import TableAudit
 from crkafka_core.lake.columns import PLACE, keys_of, place_of
-from crkafka_core.lake.formats import Logs
 from crkafka_core.lake.handle import Handle
 from crkafka_core.lake.hold import Hold
 from crkafka_core.lake.keyed import KeyedWrite
-from crkafka_core.lake.made import Files, Frames
-from crkafka_core.lake.pool import Pool
+from crkafka_core.lake.made import Files
+from crkafka_core.lake.means import MEANS as MEANS
+from crkafka_core.lake.means import Means as Means
 from crkafka_core.lake.port import Snapshot, TableLog
-from crkafka_core.lake.standing import NotAcknowledged, Standing
+from crkafka_core.lake.standing import Standing
 from crkafka_core.lake.staying import Staying
 from crkafka_core.lake.write import Write
-from crkafka_core.lake.writing import Ask, Committed, Fenced, Written
+from crkafka_core.lake.writing import Committed, PermitOutdated, Written
 from crkafka_core.model.errors import Refused, Stale
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Region, Table
@@ -44,25 +42,6 @@ _RECORDS = 4_000_000
 """Of one pass of a table with one row for each key, at most, where it has several checkpoints."""
 _PERMITS = 5
 """Permits that one call asks for at most, when commits show up that SQL has not acknowledged."""
-
-
-@dataclass(frozen=True)
-class Means:
-    """What a table is written with: tests have their own."""
-
-    logs: Logs = formats.open_log
-    fetch: Fetch | None = None
-    """None: Kafka."""
-    pool: Pool | None = None
-    """Of who writes for long; None: each pass opens one for its time, if it needs one."""
-    frames: Frames | None = None
-    """Makes rows of shapes on DataFrames, by a Spark session; None: there is none."""
-
-    def fetch_of(self, region: Handle) -> Fetch:
-        return self.fetch or again.FromKafka(region.config)
-
-
-MEANS = Means()
 
 
 def advance(
@@ -83,8 +62,8 @@ def advance(
     if kept := bool(_keyed(region, family)):
         limit = region.plane.read(lambda reader, row: _few_records(reader, row, name, limit))
     if len(family) == 1:
-        ask = writing.asking(name, limit=limit, upto=upto)
-        return _acknowledging(region, family, means, _Pass(region, means, {name: ask}).run).get(name)
+        ask = writing.asking(family, limit=limit, upto=upto)
+        return _acknowledging(region, family, means, partial(_pass, region, means, ask)).get(name)
     return _step_by_step(
         region, name, means, lambda reader, row: passes.following(reader, row, name, limit, upto, kept=kept)
     )
@@ -111,9 +90,11 @@ def _step_by_step(
         step = region.plane.read(ask)
         if step is not None and step.erasing:
             return step, _erase_in_all(region, family, step.ids, means)
-        names = [] if step is None else _taking(region, family, step)
-        asks = {each: _asking(each, step) for each in names} if step is not None else {}
-        return step, _Pass(region, means, asks).run() if asks else {}
+        if step is None:
+            return None, {}
+        taking = _taking(region, family, step)
+        permits_of = writing.asking(taking, ids=step.ids, advancing=step.advancing)
+        return step, _pass(region, means, permits_of) if taking else {}
 
     last: Committed | None = None
     while True:
@@ -121,13 +102,6 @@ def _step_by_step(
         last = done.get(name, last)
         if step is None or step.onward:
             return last
-
-
-def _asking(name: str, step: Step) -> Ask:
-    """For the very checkpoints of the step."""
-    if name in step.advancing:
-        return writing.asking(name, upto=step.ids[-1])
-    return writing.asking(name, ids=step.ids)
 
 
 def _keyed(region: Handle, names: Iterable[str]) -> list[str]:
@@ -143,9 +117,9 @@ def _taking(region: Handle, family: Sequence[str], step: Step) -> list[str]:
     """
     has = [name for name in _keyed(region, family) if name not in step.advancing]
     if has:
-        found = [region.plane.read(partial(_table, name=name)) for name in sorted(step.advancing)]
+        found = [_row(region, name) for name in sorted(step.advancing)]
         if joined := next((table.name for table in found if not table.version), ""):
-            keyed.refuse_rewrite(region, region.plane.read(partial(_table, name=has[0])), joined=joined)
+            keyed.refuse_rewrite(region, _row(region, has[0]), joined=joined)
     return [name for name in family if name not in has]
 
 
@@ -165,7 +139,7 @@ def rewrite(
     """
     family, by_key = _family(region, name), _keyed(region, _family(region, name))
     if name in by_key:
-        keyed.refuse_rewrite(region, region.plane.read(partial(_table, name=name)))
+        keyed.refuse_rewrite(region, _row(region, name))
     if len(family) > 1:
         kept = bool(by_key)
         _step_by_step(region, name, means, lambda reader, row: passes.left_undone(reader, row, name, kept=kept))
@@ -175,8 +149,8 @@ def rewrite(
     if not ids:
         return None
     repairs = {name: _Repair(also, settles)} if settles >= 0 else {}
-    asks = {each: writing.asking(each, ids=ids) for each in family}
-    return _acknowledging(region, family, means, _Pass(region, means, asks, repairs).run).get(name)
+    ask = writing.asking(family, ids=ids)
+    return _acknowledging(region, family, means, partial(_pass, region, means, ask, repairs)).get(name)
 
 
 @dataclass(frozen=True)
@@ -187,117 +161,88 @@ class _Repair:
     settles: int = -1
 
 
-@dataclass
-class _Pass:
-    """One pass: the tables with what asks SQL for a permit for each, in the order in which permits are taken."""
+def _pass(
+    region: Handle, means: Means, ask: writing.Ask, repairs: Mapping[str, _Repair] | None = None
+) -> dict[str, Committed]:
+    """One write to the permitted tables, in the order of their permits; empty: there is nothing to write."""
+    return writing.commit(region, ask, _Filling(region, means, repairs or {}).write).required()
+
+
+@dataclass(frozen=True)
+class _Filling:
+    """Files and commits of one pass."""
 
     region: Handle
     means: Means
-    asks: Mapping[str, Ask]
-    repairs: Mapping[str, _Repair] = field(default_factory=dict)
+    repairs: Mapping[str, _Repair]
 
-    def run(self) -> dict[str, Committed]:
-        """What was written, by table; empty: there is nothing."""
-        self._permits: list[Permit] = []
-        self._holds: list[Hold] = []
-        self._logs: dict[str, TableLog] = {}
-        self._done: dict[str, Committed] = {}
-        self._token = f"pass-{self.region.runtime.unique()}"
-        self._write(list(self.asks))
-        return self._done
+    def write(self, given: Sequence[Permit], hold: Hold) -> Iterator[tuple[str, Written | Exception]]:
+        """A `writing.Write`. After an error the tables that come later are left alone."""
+        self._check(given)
+        empty = made.without_records(self.region, given[0])
+        nothing = {p.table.name for p in given if empty and p.commit.kind == tables.ADVANCE}
+        logs = {p.table.name: self.means.logs(self.region, p.table) for p in given}
+        files = self._make(given, logs, hold) if len(nothing) < len(given) else {}
+        failed: Exception | None = None
+        for permit in reversed(given):
+            name = permit.table.name
+            try:
+                if failed is not None:
+                    yield name, failed
+                elif name in nothing:
+                    counts = dict.fromkeys(permit.plan.checkpoints, 0) if permit.table.shape else None
+                    yield name, Written("", 0, counts=counts)
+                else:
+                    yield name, self._commit(permit, logs[name], hold, files[name])
+            except Exception as error:
+                failed = error
+                yield name, error
 
-    def _write(self, names: Sequence[str]) -> None:
-        """The first of the tables, once all after it are permitted and written."""
-        name, *rest = names
-
-        def write(permit: Permit, hold: Hold) -> Written:
-            self._permitted(permit, hold)
-            if rest:
-                self._write(rest)
-            else:
-                self._empty = made.without_records(self.region, self._permits[0])
-                if not all(map(self._brings_nothing, self._permits)):
-                    self._files = self._make()
-            if self._brings_nothing(permit):
-                return Written("", 0, counts=dict.fromkeys(permit.plan.checkpoints, 0) if permit.table.shape else None)
-            return self._commit(permit, hold)
-
-        done = writing.commit(self.region, name, self.asks[name], write, token=self._token)
-        if done is not None:
-            self._done[name] = done
-
-    def _brings_nothing(self, permit: Permit) -> bool:
-        return permit.commit.kind == tables.ADVANCE and self._empty
-
-    def _permitted(self, permit: Permit, hold: Hold) -> None:
-        if self._permits:
-            plan, first = permit.plan, self._permits[0].plan
-            if (plan.checkpoints, plan.selection) != (first.checkpoints, first.selection):
+    def _check(self, given: Sequence[Permit]) -> None:
+        plan, first = given[0].plan, given[0].table
+        for permit in given:
+            if (permit.plan.checkpoints, permit.plan.selection) != (plan.checkpoints, plan.selection):
                 raise Stale(
-                    f"Table {permit.table.name} of region {permit.table.region} takes other checkpoints than "
-                    f"{self._permits[0].table.name}, with which it is written: somebody else wrote one of them, or records were erased.",
+                    f"Table {permit.table.name} of region {first.region} takes other checkpoints than {first.name}, with which it is "
+                    "written: another program wrote one of them, or records were erased.",
                     hint="Write again.",
                 )
-        if keys_of(self.region.config, permit.table):
-            keyed.refuse_late(self.region, permit.table)
-        self._permits.append(permit)
-        self._holds.append(hold)
-        self._logs[permit.table.name] = self.means.logs(self.region, permit.table)
+            if keys_of(self.region.config, permit.table):
+                keyed.refuse_late(self.region, permit.table)
 
-    def _make(self) -> dict[str, Callable[[], Files]]:
-        """The files of each table. Those of a transform are made for all tables before the first commit, and counted in SQL."""
-        fetch = self.means.fetch_of(self.region)
-        if not self._permits[0].table.shape:
-            permit, log = self._permits[0], self._logs[self._permits[0].table.name]
-            return {permit.table.name: lambda: made.as_they_are(self.region, fetch, log, permit)}
-
-        def check() -> None:
-            for hold in self._holds:
-                hold.check()
-
-        related = self.region.plane.read(lambda reader, _: tables.siblings(reader, self._permits[0].table))
-        logs = {table.name: self.means.logs(self.region, table) for table in related}
-        with pool_of(self.means) as pool:
-            files = made.by_shape(self.region, fetch, pool, self.means.frames, self._permits, logs, check)
-        self.region.plane.do(lambda tx: self._note(tx, files))
+    def _make(
+        self, given: Sequence[Permit], logs: Mapping[str, TableLog], hold: Hold
+    ) -> Mapping[str, Callable[[], Files]]:
+        """The files of each table. Those of a shape are made for all tables before the first commit, and counted in SQL."""
+        first = given[0].table
+        if not first.shape:
+            return {first.name: partial(made.as_they_are, self.region, self.means, logs[first.name], given[0])}
+        files = made.by_shape(self.region, self.means, given, logs, hold.check)
+        self.region.plane.do(lambda tx: self._note(tx, given, files))
         return {name: partial(files.__getitem__, name) for name in files}
 
-    def _note(self, tx: Tx, files: Mapping[str, Files]) -> None:
-        permits.note_counts(tx, [(permit, files[permit.table.name].counts or {}) for permit in self._permits])
+    def _note(self, tx: Tx, given: Sequence[Permit], files: Mapping[str, Files]) -> None:
+        permits.note_counts(tx, [(permit, files[permit.table.name].counts or {}) for permit in given])
         for name, of in files.items():
             events.tell_schema(tx, name, of.alarm)
 
-    def _commit(self, permit: Permit, hold: Hold) -> Written:
-        name = permit.table.name
-        make, repair, log = self._files[name], self.repairs.get(name, _Repair()), self._logs[name]
-        if keys_of(self.region.config, permit.table):
-            state = State(permit.table.acknowledged, permit.table.version)
-            doing: Write = KeyedWrite(self.region, log, permit, hold, state, make)
+    def _commit(self, permit: Permit, log: TableLog, hold: Hold, make: Callable[[], Files]) -> Written:
+        table, repair = permit.table, self.repairs.get(permit.table.name, _Repair())
+        if keys_of(self.region.config, table):
+            state = State(table.acknowledged, table.version)
+            write: Write = KeyedWrite(self.region, log, permit, hold, make, state=state)
         else:
-            doing = Write(self.region, log, permit, hold, make, settles=repair.settles)
-        version = doing.run(self._deciding(permit, repair))
-        if not permit.table.shape:
+            write = Write(self.region, log, permit, hold, make, settles=repair.settles)
+        holds, staying = permit.commit.upto, None
+        if permit.commit.kind == tables.REWRITE:
+            holds, gone = table.acknowledged, {*permit.plan.checkpoints, *repair.also}
+            staying = standing.staying_at(self.region, holds, gone, unnumbered=repair.settles < 0)
+        version = write.run(lambda *_: (holds, staying))
+        if not table.shape:
             return Written(version, sum(permit.plan.rows_for_tables.values()))
         files = make()
         counts = files.counts or {}
         return Written(version, sum(counts.values()), bad=files.bad, counts=counts)
-
-    def _deciding(self, permit: Permit, repair: _Repair) -> Callable[[Snapshot, Standing], tuple[int, Staying | None]]:
-        if permit.commit.kind == tables.ADVANCE:
-            return lambda *_: (permit.commit.upto, None)
-        holds, gone = permit.table.acknowledged, {*permit.plan.checkpoints, *repair.also}
-        staying = standing.staying_at(self.region, holds, gone, unnumbered=repair.settles < 0)
-        return lambda *_: (holds, staying)
-
-
-@contextmanager
-def pool_of(means: Means) -> Iterator[Pool]:
-    """Its pool, or one for the time of the block."""
-    if means.pool is not None:
-        yield means.pool
-        return
-    with Pool() as pool:
-        yield pool
 
 
 def erase(region: Handle, name: str, ids: Collection[int], *, means: Means = MEANS) -> Committed | None:
@@ -322,35 +267,37 @@ def _erase(region: Handle, name: str, ids: Collection[int], means: Means, token:
     if not held:
         return None
 
-    def write(permit: Permit, hold: Hold) -> Written:
+    def write(given: Sequence[Permit], hold: Hold) -> Iterable[tuple[str, Written]]:
+        (permit,) = given
         place, log = place_of(permit.table) or PLACE, means.logs(region, permit.table)
         staying = Staying.without_erased(permit.plan.selection.erased, place)
         nothing = replace(permit, plan=replace(permit.plan, segments=(), ranges=()))
         version = Write(region, log, nothing, hold).run(lambda *_: (permit.table.acknowledged, staying))
         if not permit.table.shape:
-            return Written(version, sum(permit.plan.rows_for_tables.values()))
+            return [(name, Written(version, sum(permit.plan.rows_for_tables.values())))]
         snapshot = log.look()
         assert snapshot is not None
         there = standing.count(log.storage, snapshot.files((held[0], held[-1]))).rows
         counts = {number: there[number] for number in held}
-        return Written(version, sum(counts.values()), counts=counts)
+        return [(name, Written(version, sum(counts.values()), counts=counts))]
 
-    ask = writing.asking(name, ids=held)
-    return _acknowledging(region, [name], means, lambda: writing.commit(region, name, ask, write, token=token))
+    ask = writing.asking([name], ids=held)
+    done = _acknowledging(region, [name], means, lambda: writing.commit(region, ask, write, token=token).required())
+    return done.get(name)
 
 
 def fence(region: Handle, name: str, *, means: Means = MEANS, repairs: bool = False) -> Table:
     """Let the table follow the latest rewind: afterwards it holds exactly the rows of its acknowledged checkpoints."""
 
-    def write(permit: Permit, hold: Hold) -> Fenced:
+    def write(permit: Permit, hold: Hold) -> tuple[str, int]:
         log = means.logs(region, permit.table)
         if keys_of(region.config, permit.table):
             state = region.plane.read(
                 lambda reader, row: state_at(reader, replace(row, head=permit.commit.upto), permit.table)
             )
-            back = KeyedWrite(region, log, permit, hold, state)
-            return Fenced(back.run(lambda *_: (state.checkpoint, None)), state.checkpoint)
-        doing = Write(region, log, permit, hold, lambda: made.first_columns(region, log, permit.table, means.frames))
+            back = KeyedWrite(region, log, permit, hold, state=state)
+            return back.run(lambda *_: (state.checkpoint, None)), state.checkpoint
+        doing = Write(region, log, permit, hold, lambda: made.first_columns(region, means, log, permit.table))
         holds = region.plane.read(lambda reader, row: permits.fenced_to(reader, row, permit))
 
         def decide(snapshot: Snapshot, of: Standing) -> tuple[int, Staying]:
@@ -359,7 +306,7 @@ def fence(region: Handle, name: str, *, means: Means = MEANS, repairs: bool = Fa
                 holds = standing.whole_to(region, permit.table, log.storage, snapshot, holds)
             return holds, standing.staying_at(region, holds, unnumbered=not repairs)
 
-        return Fenced(doing.run(decide), holds)
+        return doing.run(decide), holds
 
     return _acknowledging(region, [name], means, lambda: writing.fence(region, name, write), fencing=True)
 
@@ -374,7 +321,7 @@ def mend(region: Handle, name: str, found: TableAudit, *, means: Means = MEANS) 
 
     by_key = bool(_keyed(region, [name]))
     if by_key and found.lost:
-        table = region.plane.read(partial(_table, name=name))
+        table = _row(region, name)
         raise keyed.gone_for_good(table, State(table.acknowledged, table.version), "its files were deleted")
     ids = [] if by_key else sorted(found.wrong) or region.plane.read(last)
     if ids:
@@ -391,12 +338,13 @@ def _acknowledging(
     for _ in range(_PERMITS):
         try:
             return once()
-        except NotAcknowledged as error:
+        except PermitOutdated as error:
             _log.info("%s", error)
             for name in names:
-                standing.acknowledge(region, name, means.logs(region, region.plane.read(partial(_table, name=name))))
-            for name in [] if fencing else _owing(region, names):
-                fence(region, name, means=means)
+                standing.acknowledge(region, name, means.logs(region, _row(region, name)))
+            owing = region.plane.read(lambda reader, _: [n for n in names if tables.of(reader, n).owes_fence])
+        for name in [] if fencing else owing:
+            fence(region, name, means=means)
     raise Refused(
         f"Commits of this region keep coming to table {', '.join(names)} which the control plane has not acknowledged.",
         hint="It is tried again; whose they are, the table's history tells.",
@@ -408,9 +356,5 @@ def _family(region: Handle, name: str) -> list[str]:
     return region.plane.read(lambda reader, _: [t.name for t in tables.siblings(reader, tables.of(reader, name))])
 
 
-def _table(reader: Reader, _: Region, *, name: str) -> Table:
-    return tables.of(reader, name)
-
-
-def _owing(region: Handle, names: Collection[str]) -> list[str]:
-    return region.plane.read(lambda reader, _: [name for name in names if tables.of(reader, name).owes_fence])
+def _row(region: Handle, name: str) -> Table:
+    return region.plane.read(lambda reader, _: tables.of(reader, name))

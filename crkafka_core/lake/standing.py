@@ -17,7 +17,8 @@ from crkafka_core.lake.columns import Place, keys_of, parts_of
 from crkafka_core.lake.handle import Handle
 from crkafka_core.lake.port import CHECKPOINT, KEYS, DataFile, Snapshot, Stamp, TableLog, mark_of
 from crkafka_core.lake.staying import Staying
-from crkafka_core.model.errors import CrkafkaError, LeaseLost, Refused, WentBack
+from crkafka_core.lake.writing import PermitOutdated
+from crkafka_core.model.errors import LeaseLost, Refused, WentBack
 from crkafka_core.model.rows import Region, Table, TableCommit
 from crkafka_core.plane import checkpoints, contents, numbers, permits, restored, tables
 from crkafka_core.plane.permits import Permit
@@ -35,10 +36,6 @@ class Standing(Enum):
     """SQL permitted it, and does not know that it was made."""
     NEWER = "newer"
     """SQL never permitted it: it went back in time."""
-
-
-class NotAcknowledged(CrkafkaError):
-    """A table shows a commit that SQL had not acknowledged when ours was permitted. Reaction: `acknowledge`, and ask for another permit."""
 
 
 class OtherRegion(Refused):
@@ -86,11 +83,11 @@ def check(region: Handle, permit: Permit, snapshot: Snapshot | None) -> tuple[St
             hint="Stop; the later writer goes on.",
         )
     elif of is Standing.UNACKNOWLEDGED:
-        raise NotAcknowledged(
+        raise PermitOutdated(
             f"Table {table.name} has commit {stamp.permit}, which the control plane has not acknowledged."
         )
     if acknowledged != table.acknowledged:  # by another program that saw it, without the lease
-        raise NotAcknowledged(
+        raise PermitOutdated(
             f"Table {table.name} was acknowledged to {acknowledged} after commit {number} was permitted."
         )
     return stamp, of
@@ -105,7 +102,7 @@ def _go_on_from_newer(region: Handle, permit: Permit, stamp: Stamp, *, follows_r
         raise error
     if stamp.permit >= permit.commit.number:
         region.plane.do(lambda tx: permits.number_above(tx, name, stamp.permit))
-        raise NotAcknowledged(f"Table {name} has commit {stamp.permit}, which a newer control plane made.")
+        raise PermitOutdated(f"Table {name} has commit {stamp.permit}, which a newer control plane made.")
 
 
 def acknowledge(region: Handle, name: str, log: TableLog) -> None:
@@ -174,7 +171,7 @@ class Counted:
 
 
 def count(table: Storage, there: Iterable[DataFile], *, distinct: Place | None = None) -> Counted:
-    """By the log where it tells, else by the column. `distinct`: by every record, which these columns tell."""
+    """By the bounds in the log where these suffice, else by the column. `distinct`: by every record, which these columns identify."""
     counted, seen = Counted(), dict[tuple[str, int, int], set[int]]()
     for file in there:
         held = file.numbers
@@ -238,7 +235,7 @@ def staying_at(region: Handle, holds: int, without: Collection[int] = (), *, unn
 
 
 def newer(table: Table, stamp: Stamp) -> WentBack:
-    """What is told of a table that is newer than SQL."""
+    """The error of a table that is newer than SQL."""
     return WentBack(
         f"Table {table.name} of region {table.region} has commit {stamp.permit}, up to checkpoint {stamp.checkpoint}; the control plane "
         f"never issued it: its last one is {table.commits}.",

@@ -28,7 +28,7 @@ class Staying:
     erased: tuple[tuple[int, str, int, tuple[int, ...]], ...] = ()
     """Records that leave: checkpoint, topic, partition, offsets."""
     place: Place = PLACE
-    """Columns that tell these."""
+    """Columns with a record's topic, partition and offset."""
 
     @classmethod
     def without_erased(cls, erased: Iterable[tuple[int, str, int, tuple[int, ...]]], place: Place) -> Staying:
@@ -37,7 +37,7 @@ class Staying:
 
     @property
     def columns(self) -> list[str]:
-        """What of a row tells whether it stays."""
+        """Columns by which a row stays or leaves."""
         return [CHECKPOINT, *self.place] if self.erased else [CHECKPOINT]
 
     @classmethod
@@ -63,17 +63,15 @@ class Staying:
         at = bisect_right(self.intervals, held[0], key=lambda each: each[0]) - 1
         return at >= 0 and self.intervals[at][1] >= held[1]
 
-    def _none(self, held: Interval) -> bool:
-        return not any(low <= held[1] and high >= held[0] for low, high in self.intervals)
-
     def of_file(self, file: DataFile) -> bool | None:
-        """Whether all rows of a file stay (True) or leave (False), by what the log has of it; None: its rows tell."""
+        """Whether all rows of a file stay (True) or leave (False), by its bounds in the log; None: its rows have to be read."""
         held, nulls = file.numbers, file.nulls.get(CHECKPOINT)
         if held is None or nulls is None or any(held[0] <= number <= held[1] for number, *_ in self.erased):
             return None
         if self._all(held):
             return True if self.unnumbered or not nulls else None
-        return False if self._none(held) and not (nulls and self.unnumbered) else None
+        none = not any(low <= held[1] and high >= held[0] for low, high in self.intervals)
+        return False if none and not (nulls and self.unnumbered) else None
 
     def mask(self, batch: pa.RecordBatch) -> np.ndarray:
         """Which rows of a batch stay."""

@@ -33,6 +33,7 @@ class Transform(Protocol):
 
     def set_aside(self, records: pa.RecordBatch, reason: str) -> Rows:
         """Records that end the process which transforms them; BadRecord where no output takes them."""
+        raise refuse_record(records, reason)
 
 
 def numbered(schema: pa.Schema) -> pa.Schema:
@@ -44,7 +45,7 @@ NULLABLE = pa.schema([field.with_nullable(True) for field in SCHEMA])
 
 
 @dataclass(frozen=True)
-class Identity:
+class Identity(Transform):
     """Records as they are."""
 
     def schemas(self) -> Mapping[str, pa.Schema]:
@@ -53,12 +54,9 @@ class Identity:
     def open(self) -> Run:
         return lambda records: {GOOD: records.cast(NULLABLE)}
 
-    def set_aside(self, records: pa.RecordBatch, reason: str) -> Rows:
-        raise refuse_record(records, reason)
-
 
 @dataclass(frozen=True)
-class Shape:
+class Shape(Transform):
     """A user's function, `module:function`: RecordBatch → RecordBatch, or → {output: RecordBatch}."""
 
     name: str
@@ -77,9 +75,6 @@ class Shape:
     def open(self) -> Run:
         shape = load(self.name)
         return lambda records: self._outputs(shape(records))
-
-    def set_aside(self, records: pa.RecordBatch, reason: str) -> Rows:
-        raise refuse_record(records, reason)
 
     def _outputs(self, made: object) -> Rows:
         outputs = made if isinstance(made, Mapping) else {GOOD: made}

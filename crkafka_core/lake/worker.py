@@ -110,7 +110,7 @@ class Made:
 def make(task: Task, run: Run, at: Callable[[int, int], object] = lambda first, stop: None) -> Made:
     """Carry out a task. `at` gets which records of the source a batch has, before it is transformed."""
     outputs = {
-        name: NewFiles(task.outputs.get(name), _with_number(schema))
+        name: NewFiles(task.outputs.get(name), schema if CHECKPOINT in schema.names else numbered(schema))
         for name, schema in task.transform.schemas().items()
     }
     made, count = Made(), 0
@@ -131,10 +131,6 @@ def make(task: Task, run: Run, at: Callable[[int, int], object] = lambda first, 
     made.files = {name: each.made for name, each in outputs.items() if name in task.outputs}
     made.rows = {name: each.rows for name, each in outputs.items()}
     return made
-
-
-def _with_number(schema: pa.Schema) -> pa.Schema:
-    return schema if CHECKPOINT in schema.names else numbered(schema)
 
 
 def _parts(checkpoint: int, batch: pa.RecordBatch, task: Task, run: Run) -> Iterator[Mapping[str, pa.RecordBatch]]:

@@ -7,7 +7,7 @@ it looks again, and the stamp tells whether the commit is there.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TypeVar
@@ -20,18 +20,7 @@ from crkafka_core.lake.evolution import followed
 from crkafka_core.lake.handle import Handle
 from crkafka_core.lake.hold import Hold
 from crkafka_core.lake.made import NOTHING, Files, folder_of_commit
-from crkafka_core.lake.port import (
-    DataFile,
-    Marks,
-    Moved,
-    NewFile,
-    Snapshot,
-    Stamp,
-    TableLog,
-    TableUnavailable,
-    Unknown,
-    mark_of,
-)
+from crkafka_core.lake.port import Change, Moved, Snapshot, Stamp, TableLog, TableUnavailable, Unknown, mark_of
 from crkafka_core.lake.standing import Standing
 from crkafka_core.lake.staying import Staying
 from crkafka_core.model.errors import Refused
@@ -45,15 +34,6 @@ Decide = Callable[[Snapshot, Standing], tuple[int, "Staying | None"]]
 """The checkpoint that the table has acknowledged with the commit, and which rows stay; None: all, since the commit only adds."""
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Change:
-    """What a commit does to the files of a snapshot."""
-
-    add: Sequence[NewFile]
-    remove: Collection[DataFile]
-    marks: Mapping[DataFile, Marks] = field(default_factory=dict)
 
 
 def look_until_done(once: Callable[[], T | None], looks: int, unavailable: str, moved: Refused) -> T:
@@ -73,32 +53,27 @@ def look_until_done(once: Callable[[], T | None], looks: int, unavailable: str, 
     raise moved
 
 
+@dataclass(eq=False)
 class Write:
     """One commit to one table."""
 
-    def __init__(
-        self,
-        region: Handle,
-        log: TableLog,
-        permit: Permit,
-        hold: Hold,
-        make: Callable[[], Files] = lambda: NOTHING,
-        *,
-        settles: int = -1,
-    ) -> None:
-        """`make`: asked once, whatever becomes of the first commit. `settles`: of a repair, the version up to which it settles."""
-        self.log = log
-        self._region, self._permit, self._hold, self._make, self._settles = region, permit, hold, make, settles
-        self._folder = folder_of_commit(permit)
-        self._attempts = 0
+    region: Handle
+    log: TableLog
+    permit: Permit
+    hold: Hold
+    make: Callable[[], Files] = lambda: NOTHING
+    """Called once, whatever becomes of the first commit."""
+    settles: int = -1
+    """Of a repair: the version up to which commits of others are settled."""
+    _attempts: int = field(default=0, init=False)
 
     @cached_property
     def _made(self) -> Files:
-        return self._make()
+        return self.make()
 
     def run(self, decide: Decide) -> str:
         """Commit; the table's version then."""
-        table = self._permit.table
+        table = self.permit.table
         moved = Refused(
             f"Other programs keep committing to table {table.name} at {table.path}.",
             hint="It is tried again; who it is, the table's history tells.",
@@ -108,22 +83,22 @@ class Write:
 
     def _once(self, decide: Decide) -> int | None:
         """On the table as it is; None: it was just made."""
-        commit, snapshot = self._permit.commit, self.log.look()
-        shown, of = standing.check(self._region, self._permit, snapshot)
+        commit, snapshot = self.permit.commit, self.log.look()
+        shown, of = standing.check(self.region, self.permit, snapshot)
         if snapshot is None:
             # What is missing is found before a table is made; files of one whose folder is not known are made afterwards.
             # A fence brings no files, and the columns by which the table is partitioned.
             late = self.log.placed_late and commit.kind != tables.FENCE
             made = NOTHING if late else self._made
-            parts = parts_of(self._region.config, self._permit.table)
-            properties = properties_of(self._region.config, self._permit.table)
+            parts = parts_of(self.region.config, self.permit.table)
+            properties = properties_of(self.region.config, self.permit.table)
             self.log.create(made.columns or self._least, parts, replace(self._stamp(0), permit=0), properties)
             return None
         if shown is not None and (shown.permit, shown.token) == (commit.number, mark_of(commit.token)):
             return shown.version  # the answer to an earlier attempt was lost
         holds, staying = decide(snapshot, of)
         change = self._change(snapshot, staying)
-        self._hold.check()
+        self.hold.check()
         stamp = replace(self._stamp(holds), settled=self._settled(snapshot, shown))
         about = {
             "kind": commit.kind,
@@ -131,57 +106,49 @@ class Write:
             "upto": commit.upto,
             "rows": sum(file.rows for file in change.add),
         }
-        return snapshot.commit(
-            change.add,
-            change.remove,
-            stamp,
-            marks=change.marks,
-            schema=self._evolved(snapshot),
-            info=about,
-            keep=partial(standing.in_reach, self._region, self._permit.table),
-        ).version
+        keep = partial(standing.in_reach, self.region, self.permit.table)
+        change = replace(change, schema=self._evolved(snapshot), info=about, keep=keep)
+        return snapshot.commit(stamp, change).version
 
     @property
     def _least(self) -> pa.Schema:
         """Columns that the table has, whatever its rows."""
-        return NUMBER if self._permit.table.shape else RAW
+        return NUMBER if self.permit.table.shape else RAW
 
     def _evolved(self, snapshot: Snapshot) -> pa.Schema | None:
         """The table's columns from this commit on, if it brings others, or another program made the table."""
         wanted = self._made.columns or self._least
         if self._made.columns is None and set(wanted.names) <= set(snapshot.schema.names):
             return None
-        columns = followed(self._permit.table.name, snapshot.schema, wanted, widens=self.log.widens)
+        columns = followed(self.permit.table.name, snapshot.schema, wanted, widens=self.log.widens)
         return None if columns.equals(snapshot.schema) else columns
 
     def _stamp(self, holds: int) -> Stamp:
-        commit = self._permit.commit
-        return Stamp(self._permit.plan.uid, commit.table, commit.number, mark_of(commit.token), holds)
+        commit = self.permit.commit
+        return Stamp(self.permit.plan.uid, commit.table, commit.number, mark_of(commit.token), holds)
 
     def _change(self, snapshot: Snapshot, staying: Staying | None) -> Change:
-        """New files, and those that leave, with what stays of them in files of its own."""
+        """Add new files, remove files that leave, and add the rows of these that stay."""
         if staying is None:
-            return Change(self._made.new, ())
+            return Change(self._made.new)
         storage, there = self.log.storage, list(snapshot.files())
-        lost = (
-            files.missing(storage, there) if self._settles >= 0 or self._permit.commit.kind == tables.FENCE else set()
-        )
-        if self._settles >= 0:  # a repair
+        lost = files.missing(storage, there) if self.settles >= 0 or self.permit.commit.kind == tables.FENCE else set()
+        if self.settles >= 0:  # a repair
             leaving, torn = files.parted(storage, [file for file in there if file.path not in lost], staying)
             leaving += [file for file in there if file.path in lost]
         else:
             leaving, torn = files.parted(storage, there, staying, lost)
         self._attempts += 1
-        kept = f"{self._folder}/kept-{self._attempts}"
+        kept = f"{folder_of_commit(self.permit)}/kept-{self._attempts}"
         rest = (files.rest_of(storage, file, staying, f"{kept}-{i:05d}.parquet") for i, file in enumerate(torn))
         return Change([*self._made.new, *(file for made in rest for file in made)], leaving)
 
     def _settled(self, snapshot: Snapshot, shown: Stamp | None) -> int:
         """Up to which version others' commits are accounted for: with this commit all, if none of them is open."""
         base = shown.settled if shown is not None else -1
-        if self._settles < 0 and shown is not None and base < shown.version:
+        if self.settles < 0 and shown is not None and base < shown.version:
             return base
-        base = max(base, self._settles)
+        base = max(base, self.settles)
         entries = snapshot.since(base)
         if entries is None or any(entry.stamp is None and entry.changes_rows for entry in entries):
             return base

@@ -1,10 +1,9 @@
-"""The three steps of every write to a declared table, whoever makes it: a permit from SQL, the format's commit, the finish (SPEC K6)."""
+"""The three steps of every write to declared tables: permits from SQL, a commit of the format to each table, the finish (SPEC K6)."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from crkafka_core.control import Tx
@@ -13,7 +12,7 @@ from crkafka_core.lake import erase, lineage
 from crkafka_core.lake.handle import Handle
 from crkafka_core.lake.hold import Hold, keeping
 from crkafka_core.member.outside_sql import look_outside
-from crkafka_core.model.errors import CrkafkaError
+from crkafka_core.model.errors import CrkafkaError, LeaseLost, Refused
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Table
 from crkafka_core.plane import limits, permits, reading, restored
@@ -27,28 +26,20 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Written:
-    """What the format's own commit made."""
+    """A commit of the format, before SQL has acknowledged it."""
 
     version: str
+    """Empty: nothing had to be committed."""
     rows: int
     bad: Mapping[int, int] = field(default_factory=dict)
-    """Checkpoint → records that could not be decoded, and are not among them."""
+    """Checkpoint → records that could not be decoded, and are not among the rows."""
     counts: Mapping[int, int] | None = None
-    """Checkpoint → rows, of a table that has not got each record; None: they were not counted so."""
-
-
-@dataclass(frozen=True)
-class Fenced:
-    """What a fence made of the table."""
-
-    version: str
-    acknowledged: int | None = None
-    """The checkpoint to which it went back, where that is not the common one: what is between is written again."""
+    """Checkpoint → rows, of a table that does not get each record; None: not counted."""
 
 
 @dataclass(frozen=True)
 class Committed:
-    """What a write did."""
+    """An acknowledged write."""
 
     table: str
     number: int
@@ -61,85 +52,128 @@ class Committed:
 
     @property
     def did_not_fit(self) -> str:
-        """These in words, to stand behind the rows."""
+        """The bad records in words, to stand behind the rows."""
         return f"; {plural(self.bad, 'record does', 'records do')} not fit the table" if self.bad else ""
 
 
-Ask = Callable[[Tx, str], Permit | None]
-"""Asks SQL for a permit under a token; None: there is nothing to write."""
+@dataclass(frozen=True)
+class Pass:
+    """The outcome of a write to several tables; both empty: there was nothing to write."""
+
+    done: dict[str, Committed] = field(default_factory=dict)
+    left: dict[str, BaseException] = field(default_factory=dict)
+    """Tables whose write does not count, and why."""
+
+    def required(self) -> dict[str, Committed]:
+        """`done`; the error of a table that was left is raised."""
+        for error in self.left.values():
+            raise error
+        return self.done
 
 
-def asking(name: str, *, limit: int | None = None, upto: int | None = None, ids: Collection[int] | None = None) -> Ask:
-    """For what follows in the table, at most so many checkpoints and not past one; or for these, which it has."""
-    return lambda tx, token: permits.permit_commit(
-        tx, name, holder=holder(), token=token, limit=limit, upto=upto, ids=ids
-    )
+Ask = Callable[[Tx, str], Sequence[Permit]]
+"""Asks SQL for permits under a token; all are for the same checkpoints; none: there is nothing to write."""
+Write = Callable[[Sequence[Permit], Hold], Iterable[tuple[str, Written | Exception]]]
+"""Makes files and commits; the commit or the error of each table, by its name, as it ends."""
 
 
-class _PlanIsOld(CrkafkaError):
-    """What the permit lets be read is not what the table has to get any more. Reaction: ask for another permit."""
+class PermitOutdated(CrkafkaError):
+    """The table, or SQL, shows more than was known when the write was permitted. Reaction: `standing.acknowledge`, and ask again."""
 
 
-def commit(
-    region: Handle, name: str, ask: Ask, write: Callable[[Permit, Hold], Written], *, token: str = ""
-) -> Committed | None:
-    """Write once under a permit, with the segments held; None when there is nothing to write.
+def asking(
+    names: Iterable[str],
+    *,
+    limit: int | None = None,
+    upto: int | None = None,
+    ids: Sequence[int] = (),
+    advancing: Collection[str] = (),
+) -> Ask:
+    """Permits for the checkpoints that follow in each table, at most `limit` and not past `upto`.
 
-    A token is given by who writes several tables together: it tells what belongs together.
+    With `ids`: for these checkpoints, which are new to tables in `advancing` and are written again in the others.
     """
-    with suppress(_PlanIsOld):
-        return _commit(region, name, ask, write, token)
-    return _commit(region, name, ask, write, token)
+
+    def ask(tx: Tx, token: str) -> list[Permit]:
+        given = list[Permit]()
+        for name in names:
+            onward = name in advancing or not ids
+            end, again = ids[-1] if onward and ids else upto, None if onward else ids
+            permit = permits.permit_commit(tx, name, holder=holder(), token=token, limit=limit, upto=end, ids=again)
+            given += [permit] if permit else []
+        return given
+
+    return ask
 
 
-def _commit(
-    region: Handle, name: str, ask: Ask, write: Callable[[Permit, Hold], Written], token: str
-) -> Committed | None:
+def commit(region: Handle, ask: Ask, write: Write, *, token: str = "") -> Pass:
+    """Write once to each permitted table, with the segments held; what is committed is acknowledged in one transaction.
+
+    `token`: tells which commits belong together.
+    """
     refuse_copy(region)
-    token = token or f"write-{region.runtime.unique()}"
-    permit, held = region.plane.do(lambda tx: _permit_and_reading(tx, ask, token))
-    if permit is None or held is None:
-        return None
-    with keeping(region, held.lease, f"reader for table {name}"), _writing(region, permit) as hold:
+    token = token or f"pass-{region.runtime.unique()}"
+    given, held = region.plane.do(lambda tx: _permits_and_reading(tx, ask, token))
+    outcome, by_name = Pass(), {permit.table.name: permit for permit in given}
+    if held is None:
+        return outcome
+    with keeping(region, held.lease, f"reader for {_words(given)}"), _writing(region, given) as hold:
         try:
             if erase.note_again(region):
-                raise _PlanIsOld("Records that were erased have come again with a rewind, and are noted now.")
-            written = write(permit, hold)
-            done = region.plane.do(
-                lambda tx: permits.finish_commit(
-                    tx,
-                    permit,
-                    version=written.version,
-                    rows=written.rows,
-                    bad=written.bad,
-                    counts=written.counts,
-                )
-            )
+                raise PermitOutdated("Records that were erased have come again with a rewind, and are noted now.")
+            written = dict[str, Written]()
+            for name, came in write(given, hold):
+                if isinstance(came, Exception):
+                    outcome.left[name] = came
+                else:
+                    written[name] = came
+            region.plane.do(lambda tx: _finish(tx, by_name, written, outcome))
         except BaseException as error:
-            give_up(region, permit, error)
-            raise
-    if written.version:
-        lineage.tell(region, permit, done, written.rows)
-    bad = sum(written.bad.values())
-    return Committed(
-        name, permit.commit.number, permit.plan.checkpoints, written.rows, done.acknowledged, done.version, bad
-    )
+            outcome.done.clear()
+            outcome.left.update(dict.fromkeys(by_name.keys() - outcome.left.keys(), error))
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            for name, why in outcome.left.items():
+                _log.info("table %s is left by its pass: %s", name, why)
+                give_up(region, by_name[name], why)
+    for name, done in outcome.done.items():
+        if written[name].version:
+            lineage.tell(region, by_name[name], done.version, done.rows)
+    return outcome
 
 
-def fence(region: Handle, name: str, write: Callable[[Permit, Hold], Fenced]) -> Table:
-    """Make the table follow the latest rewind: `write` commits the fence, and says what it made. Nothing is done when none is owed."""
+def _finish(tx: Tx, by_name: Mapping[str, Permit], written: Mapping[str, Written], outcome: Pass) -> None:
+    outcome.done.clear()  # a transaction may be tried again
+    for name, made in written.items():
+        permit = by_name[name]
+        try:
+            table = permits.finish_commit(
+                tx, permit, version=made.version, rows=made.rows, bad=made.bad, counts=made.counts
+            )
+        except (Refused, LeaseLost) as error:
+            outcome.left[name] = error
+            continue
+        number, ids, bad = permit.commit.number, permit.plan.checkpoints, sum(made.bad.values())
+        outcome.done[name] = Committed(name, number, ids, made.rows, table.acknowledged, table.version, bad)
+
+
+def fence(region: Handle, name: str, write: Callable[[Permit, Hold], tuple[str, int | None]]) -> Table:
+    """Make the table follow the latest rewind; nothing is done when it owes no fence.
+
+    `write` commits the fence, and gives the table's version, and the checkpoint to which it went back where that is not the common one:
+    what is between is written again.
+    """
     refuse_copy(region)
     token = f"fence-{region.runtime.unique()}"
     permit = region.plane.do(lambda tx: permits.permit_fence(tx, name, holder=holder(), token=token))
     if permit is None:
         return region.plane.read(lambda reader, row: plane.of(reader, name))
-    with _writing(region, permit) as hold:
+    with _writing(region, [permit]) as hold:
         try:
-            made = write(permit, hold)
+            version, reached = write(permit, hold)
             hold.check()
-            return region.plane.do(
-                lambda tx: permits.finish_fence(tx, permit, version=made.version, acknowledged=made.acknowledged)
-            )
+            return region.plane.do(lambda tx: permits.finish_fence(tx, permit, version=version, acknowledged=reached))
         except BaseException as error:
             give_up(region, permit, error)
             raise
@@ -161,25 +195,27 @@ def refuse_copy(region: Handle, *, deletes: bool = False) -> None:
         region.plane.do(lambda tx: restored.check(tx, seen, by=holder()))
 
 
-def _permit_and_reading(tx: Tx, ask: Ask, token: str) -> tuple[Permit | None, reading.Reading | None]:
-    """The permit and a reader's lease on what it reads, in one transaction (SPEC T1)."""
-    permit = ask(tx, token)
-    if permit is None:
-        return None, None
-    length = limits.of(tx.region()).driver_lease
-    return permit, reading.take(
-        tx, holder=holder(), token=f"{token}-{permit.table.name}-reads", length=length, ids=permit.plan.checkpoints
-    )
+def _permits_and_reading(tx: Tx, ask: Ask, token: str) -> tuple[Sequence[Permit], reading.Reading | None]:
+    """Permits, and a reader's lease on what they read, in one transaction (SPEC T1)."""
+    given = ask(tx, token)
+    if not given:
+        return given, None
+    length, ids = limits.of(tx.region()).driver_lease, given[0].plan.checkpoints
+    return given, reading.take(tx, holder=holder(), token=f"{token}-reads", length=length, ids=ids)
 
 
-def _writing(region: Handle, permit: Permit) -> Hold:
+def _writing(region: Handle, given: Sequence[Permit]) -> Hold:
     return Hold(
-        lambda: region.plane.do(lambda tx: permits.renew(tx, permit)),
+        lambda: region.plane.do(lambda tx: [permits.renew(tx, permit) for permit in given]),
         None,
-        permit.lease.length / 3,
-        f"writer of table {permit.table.name}",
+        given[0].lease.length / 3,
+        f"writer of {_words(given)}",
         region.runtime,
     )
+
+
+def _words(given: Sequence[Permit]) -> str:
+    return f"table {given[0].table.name}" if len(given) == 1 else plural(len(given), "table")
 
 
 def give_up(region: Handle, permit: Permit, error: BaseException) -> None:

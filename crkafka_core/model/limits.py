@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 MOST_MEMBERS = 10_000
 """Largest number of members of a region: each is a process and a client of Kafka."""
+
+
+class Backoff(NamedTuple):
+    """Seconds between retries: doubled at each failure in a row."""
+
+    first: float
+    longest: float
+
+    def after(self, failures: int) -> float:
+        """The pause after so many failures in a row; there may be thousands."""
+        return min(self.first * 2.0 ** min(failures - 1, 60), self.longest) if failures > 0 else 0.0
 
 
 @dataclass(frozen=True)

@@ -102,27 +102,20 @@ class _Due:
 
 def _await_due(region: Region, token: str, total: int, progress: Callable[[str], None]) -> _Due:
     """Wait until all ends are reached, or a member asks for a cut without a driver to open it."""
-    reported, counted = (-1, False), region.config.trigger.operator_driven
+    counted = region.config.trigger.operator_driven
 
-    def answer(reader: Reader, row: Row) -> _Due | None:
-        nonlocal reported
+    def answer(reader: Reader, row: Row) -> _Due | str:
         if row.phase in (Phase.STOPPED, Phase.IDLE):
             raise RegionStopped(
                 f"Region {row.name} is {row.phase.lower()}: {row.stop_reason or 'no members are wanted'}."
             )
         left = still_to_reach(reader, row, token)
-        no_host = hosts.missing(reader, row)
-        if (len(left), bool(no_host)) != reported:
-            reported = len(left), bool(no_host)
-            caught_up = f"{total - len(left)} of {plural(total, 'partition')} caught up"
-            progress(f"{caught_up}; {no_host}" if no_host else caught_up)
         if not left and row.phase is Phase.RUNNING:
             return _Due(row.epoch, row.head, "caught up", reached=True)
         asked = triggers.cause(reader, row, period=None, counted=counted)
         if asked and not leases.held(reader, leases.DRIVER):
             return _Due(row.epoch, row.head, asked, reached=False)
-        return None
+        caught_up = f"{total - len(left)} of {plural(total, 'partition')} caught up"
+        return "; ".join(filter(None, (caught_up, hosts.missing(reader, row))))
 
-    due = waiting.until(region.plane, answer)
-    assert due is not None
-    return due
+    return waiting.until(region.plane, answer, progress)

@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from crkafka_core.config import redact
 from crkafka_core.loop import Loop
 from crkafka_core.model.errors import CrkafkaError, LeaseHeld, LeaseLost, Refused, ServiceUnavailable
+from crkafka_core.model.limits import Backoff
 from crkafka_core.model.phase import Phase
 from crkafka_core.plane import triggers
 from crkafka_core.plane.leases import DRIVER
@@ -19,8 +20,8 @@ from crkafka_core.region.waiting import TICK
 
 _log = logging.getLogger(__name__)
 RETIRE_EVERY = 60.0
-STEEPEST = 60.0
-"""Longest pause in seconds between retries after an unknown error."""
+PAUSES = Backoff(2.0, 60.0)
+"""Between retries after an unknown error."""
 
 
 class Driver(Loop):
@@ -74,7 +75,7 @@ class Driver(Loop):
             if not (before and self._refused):  # once while another driver goes on
                 _log.warning("driver: no cuts by this process for now: %s", error)
             return 1.0 if isinstance(error, ServiceUnavailable) else 2.0
-        wait = min(2.0**self._failures, STEEPEST)
+        wait = PAUSES.after(self._failures)
         reason = redact(" ".join(str(error).split()))
         _log.warning("driver: no cuts; it is tried again in %.0f s: %s: %s", wait, type(error).__name__, reason)
         return wait

@@ -1,4 +1,4 @@
-"""What keeps a host's tables fresh: one keeper for those that need no Spark, and one for those whose rows Spark makes (SPEC K6, A7)."""
+"""The keepers of a host's tables: one for tables that need no Spark, one for those whose rows Spark makes (SPEC K6, A7)."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from crkafka_core.plane import checkpoints, passed, templates
 from crkafka_core.plane import tables as plane
 from crkafka_core.region.feeder_process import FeederProcess
 from crkafka_core.region.joining import Joining
-from crkafka_core.region.keeper import Keeper, Tell
+from crkafka_core.region.keeper import Keeper, Tell, Way
 
 if TYPE_CHECKING:
     from crkafka_core.region.region import Region
 
 
 _JOINED = 5.0
-"""Seconds for which a file that is being made of small ones is waited for at the end; after that nobody commits it."""
+"""Seconds to wait at the end for a file that is being made of small ones; a later one is not committed."""
 
 
-class ByRoad:
-    """A `Way`: without Spark. Rows of typed tables are made by one pool of processes."""
+class ByRoad(Way):
+    """Without Spark. One pool of processes makes the rows of typed tables."""
 
-    lease, pause = plane.FEEDER, 0.5
+    lease = plane.FEEDER
 
     def __init__(self, region: Handle, means: Means, tell: Tell) -> None:
         self._pool = Pool()
@@ -46,12 +46,12 @@ class ByRoad:
         self._topics: frozenset[str] = frozenset()
         self._head = -1
         self._together: dict[str, list[str]] = {}
-        """The first table of a pass → all that it is for."""
+        """The first table of a pass → all tables that it writes."""
         self._alone: set[str] = set()
-        """Tables that have left one, and are written by themselves, once they can be."""
+        """Tables that have left a pass, and are written by themselves until they have all checkpoints."""
 
     def families(self, reader: Reader, row: rows.Region) -> list[list[rows.Table]]:
-        """Those of one shape together, and those of many topics that take the same checkpoints by one pass."""
+        """Tables of one shape together; tables of many topics that take the same checkpoints in one pass."""
         families = plane.families(plane.written_here(reader))
         if not self.grows:
             return families
@@ -72,16 +72,8 @@ class ByRoad:
         waits = table.acknowledged < head and not table.owes_fence and table.name not in self._alone
         return waits and has_records(table.shape) and bool(topic_of(table.shape)) and not late
 
-    def why_not(self) -> str:
-        return ""
-
-    def open(self) -> None: ...
-
-    def over(self) -> str:
-        return ""
-
     def prepare(self) -> None:
-        """Declare the tables of new topics, and pass over what has nothing of a table's topic; once for each head."""
+        """Declare the tables of new topics, and acknowledge checkpoints without records of a table's topic; once for each head."""
         if (head := self._region.plane.read(lambda _, row: row.head)) == self._head:
             return
         try:
@@ -110,9 +102,6 @@ class ByRoad:
     def between(self) -> None:
         self._joining.begin()
 
-    def explained(self, error: BaseException) -> str:
-        return ""
-
     def cancel(self) -> float:
         self._pool.close()
         self._joining.end(_JOINED)
@@ -120,7 +109,7 @@ class ByRoad:
 
 
 def _chunks(level: list[rows.Table]) -> Iterator[list[rows.Table]]:
-    """Of equal size, as many as one pass takes at most."""
+    """Groups of equal size, each of at most as many tables as one pass takes."""
     count = -(-len(level) // together.AT_ONCE)
     return (level[i::count] for i in range(count))
 
@@ -133,31 +122,30 @@ class Feeder(Keeper):
 
 
 class Ending(Protocol):
-    """What keeps tables fresh in the background."""
+    """A keeper in the background."""
 
     def begin(self) -> None: ...
     def end(self) -> None:
-        """Bring in what is merged by now, then end."""
+        """Write the checkpoints merged by now, then end."""
 
 
 Warm = Callable[[Tell, Tell], Ending]
-"""Makes what feeds tables by a Spark session that is there; the first hears what keeps a table back, the other what goes well."""
+"""Makes the keeper of a host's own Spark session; the first function receives problems, the second progress."""
 
 
 @contextmanager
 def feeding(
     region: Region, *, tell: Tell = lambda _: None, news: Tell | None = None, warm: Warm | None = None
 ) -> Iterator[None]:
-    """Tables are kept fresh until the block ends; what is merged by then is brought in first. Nothing is started without tables.
+    """Keep tables fresh until the block ends, with the checkpoints merged by then. Without tables nothing is started.
 
-    Those whose rows Spark makes are fed by `warm`, else by a process with a session of its own. `tell` hears what keeps a table back,
+    Tables whose rows Spark makes are fed by `warm`, else by a process with a session of its own. `tell` receives what delays a table,
     `news`, or else `tell`, that Spark starts and writes.
     """
     feeders: list[Ending] = []
     declared = [t for t in region.config.tables if t.kept_fresh]
-    if region.config.templates or any(
-        map(region.config.without_spark, region.config.tables)
-    ):  # also those left to others follow a rewind by it
+    # It also fences the tables that are left to other programs.
+    if region.config.templates or any(map(region.config.without_spark, region.config.tables)):
         feeders.append(Feeder(region, tell=tell))
     if any(not region.config.without_spark(t) for t in declared):
         feeders.append(warm(tell, news or tell) if warm is not None else FeederProcess(region, tell=tell, news=news))
@@ -176,7 +164,7 @@ def feeding(
 
 
 def _waiting(region: Handle) -> dict[str, int]:
-    """Tables that are kept fresh, and how many records wait for each."""
+    """Tables that are kept fresh, with the number of records that wait for each."""
 
     def ask(reader: Reader, row: rows.Region) -> dict[str, int]:
         late = plane.late(reader, row, region.config.left_to_others)
@@ -189,7 +177,7 @@ def _waiting(region: Handle) -> dict[str, int]:
 
 
 def behind(region: Handle) -> dict[str, int]:
-    """Tables that are kept fresh and have not got all that is merged, with the checkpoint that they have reached."""
+    """Tables that are kept fresh and lack merged checkpoints, with the checkpoint that each has reached."""
     left = region.config.left_to_others
     with suppress(CrkafkaError):
         return region.plane.read(lambda reader, row: plane.late(reader, row, left))

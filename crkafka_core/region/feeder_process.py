@@ -1,7 +1,7 @@
-"""A process with a warm Spark session, which keeps tables fresh whose rows Spark makes, for a host that has no Spark (SPEC K6, A7).
+"""A process with a warm Spark session, which keeps the tables fresh whose rows Spark makes, for a host without Spark (SPEC K6, A7).
 
-It begins once such a table is declared, and ends with its host, however that goes: by the pipe between them. A process of its own,
-so that a host ends it for sure, and a program's own Spark session is none of its business.
+It begins once such a table is declared, and ends with its host, by the pipe between them. A process of its own can be ended for sure,
+and does not touch the Spark session of a program that hosts members.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from crkafka_core.control import Tx
 from crkafka_core.holder import holder
 from crkafka_core.lake.handle import Handle
 from crkafka_core.model.errors import CrkafkaError, LeaseHeld
+from crkafka_core.model.limits import Backoff
 from crkafka_core.model.rows import Lease
 from crkafka_core.plane import leases, limits
 from crkafka_core.plane import tables as plane
@@ -28,17 +29,18 @@ from crkafka_core.region.lease import free
 
 _log = logging.getLogger(__name__)
 MODULE = "crkafka_core.spark.feeder"
-"""The room of Spark is above this one."""
+"""Run by name: the Spark room is above this one."""
 PATIENCE = 60.0
-"""Seconds that it has for what is merged when its host ends, its start included."""
-_LONGEST = 60.0
+"""Seconds for its last writes when its host ends, its start included."""
+_PAUSES = Backoff(1.0, 60.0)
+"""Between two starts of the process."""
 
 
 class FeederProcess:
-    """Threads: one that starts it and passes on what it says."""
+    """Threads: one that starts the process and passes on its messages."""
 
     def __init__(self, region: Handle, *, tell: Tell = lambda _: None, news: Tell | None = None) -> None:
-        """`tell` hears what keeps a table back; `news`, or else `tell`, what goes well and takes its time."""
+        """`tell` receives problems; `news`, or else `tell`, progress."""
         self._region, self._tell, self._news = region, tell, news or tell
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="feeder process", daemon=True)
@@ -49,7 +51,7 @@ class FeederProcess:
         self._thread.start()
 
     def end(self) -> None:
-        """What is merged by now is brought in, then the process ends; after `PATIENCE` it is killed."""
+        """The process writes the checkpoints merged by now, then ends; after `PATIENCE` it is killed."""
         self._over.set()
         with self._lock:
             process = self._process
@@ -64,7 +66,7 @@ class FeederProcess:
 
     @property
     def pid(self) -> int | None:
-        """Of the process, while there is one."""
+        """Number of the process while it runs."""
         process = self._process
         return None if process is None or process.poll() is not None else process.pid
 
@@ -87,18 +89,18 @@ class FeederProcess:
             began = time.monotonic()
             try:
                 ended = f"ended with code {self._once(lease.token)}"
-            except OSError as error:  # no memory, process or file is left for it: this thread has to go on all the same
+            except OSError as error:  # no memory, process or file is left for it; this thread goes on
                 ended = f"could not be started: {error.strerror or error}"
             with contextlib.suppress(CrkafkaError):  # it may have been killed
                 self._region.plane.do(partial(leases.release, lease=lease))
             if self._over.is_set():
                 return
-            failures = 0 if time.monotonic() - began > _LONGEST else failures + 1
+            failures = 1 if time.monotonic() - began > _PAUSES.longest else failures + 1
             self._tell(f"the process that writes tables with Spark {ended}; it is started again")
-            self._over.wait(min(2.0**failures, _LONGEST))
+            self._over.wait(_PAUSES.after(failures))
 
     def _taken(self) -> Lease:
-        """The right to feed, before the process is there to take it over: until then nobody else would know that it comes."""
+        """The lease that the process takes over once it has started: other processes see by it that one is coming."""
         free(self._region, plane.SPARK_FEEDER)
         data = plane.left_out(self._region.config.left_to_others)
 
@@ -109,7 +111,7 @@ class FeederProcess:
         return self._region.plane.do(take)
 
     def _once(self, token: str) -> int:
-        """One life of the process, which goes on with this lease; its exit code."""
+        """Run the process once, with this lease; its exit code."""
         with self._lock:
             if self._over.is_set():
                 return 0

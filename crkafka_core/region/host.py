@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol
 
 from crkafka_core.holder import whoami
 from crkafka_core.loop import Runtime
@@ -15,7 +15,7 @@ from crkafka_core.model.errors import LeaseHeld, Refused
 from crkafka_core.model.rows import Lease
 from crkafka_core.plane import hosts, leases
 from crkafka_core.plane.transact import ControlPlane
-from crkafka_core.region.feeder import Ending, Warm, feeding
+from crkafka_core.region.feeder import feeding
 from crkafka_core.region.keeper import Tell
 from crkafka_core.region.lease import DriverLease, free, this_process
 
@@ -28,7 +28,7 @@ LEASE = hosts.LEASE
 
 
 class Host(Protocol):
-    """Starts members, watches them, and restarts them."""
+    """Starts members, watches them, and restarts them. One with a Spark session also has `feeder`, a `Warm`."""
 
     def begin(self) -> None: ...
 
@@ -41,26 +41,11 @@ class Host(Protocol):
         """Why no member will be started any more; empty if some may."""
 
 
-@runtime_checkable
-class Warmed(Protocol):
-    """A host with a Spark session, which also feeds tables."""
-
-    def feeder(self, tell: Tell, news: Tell) -> Ending: ...
-
-
-def warm(host: Host) -> Warm | None:
-    """The host's feeder of tables whose rows Spark makes; None without a session."""
-    return host.feeder if isinstance(host, Warmed) else None
-
-
-Opener = Callable[["Region", Path | None], Host]
-
-
 def open_host(region: Region, logs: Path | None = None) -> Host:
     """The host for the configuration's `host:`, Spark or local processes; starts nothing."""
     kind = "processes" if region.config.host.spark is None else "spark"
-    opener: Opener = next(iter(entry_points(group=GROUP, name=kind))).load()
-    return opener(region, logs)
+    host: Host = next(iter(entry_points(group=GROUP, name=kind))).load()(region, logs)
+    return host
 
 
 @contextmanager
@@ -138,7 +123,7 @@ def hosting(
 @contextmanager
 def running(region: Region, host: Host, *, tell: Tell = lambda _: None, news: Tell | None = None) -> Iterator[None]:
     """Run the host's members and keep declared tables fresh during the block; `tell` and `news` as in `feeding`."""
-    with feeding(region, tell=tell, news=news, warm=warm(host)):
+    with feeding(region, tell=tell, news=news, warm=getattr(host, "feeder", None)):
         host.begin()
         try:
             yield

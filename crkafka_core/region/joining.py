@@ -1,4 +1,4 @@
-"""Joins small files of tables in the background of their keeper, at low priority, so that nobody has to think of it (SPEC K6)."""
+"""Joins small files of tables in the background of their keeper, at low priority (SPEC K6)."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from crkafka_core.plane import tables
 
 _log = logging.getLogger(__name__)
 EVERY = 25
-"""Commits to a table after which its files are looked at again."""
+"""Commits to a table between two looks at its files."""
 _NICENESS = 15
 
 
 class Joining:
-    """One table after the other, on a thread that ends when none is due. It takes no lease, so that no commit of rows waits for it."""
+    """One table after another, on a thread that ends when none is due. Without a lease: no commit of rows waits for it."""
 
     def __init__(self, region: Handle, means: Means, tell: Callable[[str], None]) -> None:
         self._region, self._means, self._tell = region, means, tell
@@ -36,24 +36,24 @@ class Joining:
         self._loop: Repeated | None = None
 
     def committed(self, name: str) -> None:
-        """A commit of rows was made to the table, and those of its shape."""
+        """Count a commit of rows to the table and those of its shape."""
         self._commits[name] += 1
 
     def begin(self) -> None:
-        """Look at what is due, if that is not under way."""
+        """Start the thread if a table is due and none runs."""
         runtime = self._region.runtime
         if max(self._commits.values(), default=0) >= EVERY and (self._loop is None or runtime.ended(self._loop, 0.0)):
             self._loop = Repeated("joins files", self._turn, runtime)
             runtime.start(self._loop)
 
     def end(self, patience: float) -> None:
-        """Make no further file, and wait so long for the one that is being made."""
+        """Make no further file; wait so many seconds for the one that is being made."""
         self._over = True
         if self._loop is not None:
             self._region.runtime.ended(self._loop, patience)
 
     def _turn(self) -> bool:
-        with suppress(OSError, AttributeError):  # of this thread alone; not everywhere
+        with suppress(OSError, AttributeError):  # of this thread alone; not on every system
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
         name = max(self._commits, key=lambda each: self._commits[each])
         if self._commits[name] < EVERY or self._over:
@@ -66,9 +66,10 @@ class Joining:
                 )
                 if done.merged:
                     _log.info("table %s: %s", table.name, compact.in_words(done))
-        except CrkafkaError as error:
-            self._tell(f"table {name}: its small files are not joined: {error}")
         except Exception as error:
-            _log.exception("table %s: small files", name)
-            self._tell(redact_values(f"table {name}: its small files are not joined: {type(error).__name__}: {error}"))
+            ours = isinstance(error, CrkafkaError)
+            if not ours:
+                _log.exception("table %s: small files", name)
+            why = f"{'' if ours else f'{type(error).__name__}: '}{error}"
+            self._tell(redact_values(f"table {name}: its small files are not joined: {why}"))
         return True

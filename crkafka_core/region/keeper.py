@@ -1,8 +1,8 @@
-"""Keeps tables fresh: as soon as a checkpoint is merged its rows come into each, and after a rewind each is fenced (SPEC K6, X4, A7).
+"""Keeps tables fresh: brings each merged checkpoint into each of them, and fences each after a rewind (SPEC K6, X4, A7).
 
-One for each way of writing (without Spark, by a Spark session), by a lease; it is woken by the control plane and does not poll. Each
-table, or each family of one shape, is written on a thread of its own: one that hangs holds up no other, and no end. What cannot be done
-is told once and tried again later: an alarm counts how far a table is behind, whoever writes it.
+One keeper for each way of writing (without Spark, by a Spark session), under a lease; the control plane wakes it. Each table, or family
+of one shape, is written on a thread of its own: one that hangs delays no other, and no end. A failure is reported once and tried again
+later: an alarm counts how far a table is behind, whichever process writes it.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import logging
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Protocol
 
 from crkafka_core.control import Reader
 from crkafka_core.holder import holder
 from crkafka_core.lake.handle import Handle
 from crkafka_core.loop import Loop, Runtime
 from crkafka_core.model.errors import CrkafkaError, LeaseHeld
+from crkafka_core.model.limits import Backoff
 from crkafka_core.model.redaction import redact_values
 from crkafka_core.model.rows import Region, Table
 from crkafka_core.plane import epochs
@@ -27,60 +27,67 @@ from crkafka_core.region.lease import DriverLease, free
 _log = logging.getLogger(__name__)
 Tell = Callable[[str], None]
 _PATIENCE = 0.5
-"""Seconds after which it looks again though nothing was told."""
+"""Longest wait for a change of the region, in seconds."""
 _AWAY = 2.0
-"""Seconds between two tries of a lease that another has, or of a control plane that is away."""
-_LONGEST = 30.0
-"""Seconds between two tries of a table that fails."""
+"""Seconds between two tries of a lease that another process has, or of a control plane that is away."""
+_PAUSES = Backoff(2.0, 30.0)
+"""Between two tries of a table that fails."""
 _TOGETHER = 1.0
-"""Seconds for which it waits for the commits that it has begun, before it looks what else is due."""
+"""Seconds to wait for the commits just begun, before the next look at what is due."""
 _AT_ONCE, _LONG = 16, 10.0
-"""Commits that are under way at once, at most, but for those that take longer than so many seconds."""
+"""Most commits under way at once, without those that take longer than so many seconds."""
 _HANGS = 60.0
-"""Seconds after which a commit that has not ended is told."""
+"""Seconds after which a commit that has not ended is reported."""
 LAST = 45.0
-"""Seconds at its end for what is merged by then."""
+"""Seconds at its end for checkpoints that are merged by then."""
 Due = list[tuple[str, Callable[[str], object]]]
-"""Tables, or the first of a family, and what is to be done to each."""
+"""Tables, or the first of a family, with the work for each."""
 
 
-class Way(Protocol):
-    """How some of the tables are written."""
+class Way:
+    """A way of writing some of the tables."""
 
     lease: str
-    """Kind of the lease of who keeps these tables."""
-    pause: float
-    """Seconds after which it looks whether a write has ended, at most."""
+    """Kind of the lease of the process that keeps these tables."""
+    pause = 0.5
+    """Most seconds between two looks whether a write has ended."""
+    grows = False
+    """Whether tables are declared while it runs."""
 
     def families(self, reader: Reader, row: Region) -> list[list[Table]]:
-        """Those tables, each with all that are written together with it."""
+        """Its tables, each with all that are written together with it."""
+        raise NotImplementedError
 
     def why_not(self) -> str:
-        """Why nothing can be written now; empty when it can."""
-
-    grows: bool
-    """Whether tables come to it that are not declared yet."""
-
-    def prepare(self) -> None:
-        """Called before it looks which tables are due, if it grows."""
-
-    def open(self) -> None:
-        """Called once there is something to write; may take long."""
+        """Reason why nothing can be written now; empty if it can."""
+        return ""
 
     def over(self) -> str:
-        """Why nothing can be written any more, ever; empty while it can."""
+        """Reason why nothing can ever be written again; empty if it can."""
+        return ""
 
-    def fence(self, name: str) -> object: ...
-    def advance(self, name: str) -> object: ...
+    def open(self) -> None:
+        """Called before the first write; may take long."""
+
+    def prepare(self) -> None:
+        """Called before each look at what is due, if it grows."""
 
     def between(self) -> None:
         """Called on the keeper's thread between its rounds."""
 
+    def fence(self, name: str) -> object:
+        raise NotImplementedError
+
+    def advance(self, name: str) -> object:
+        raise NotImplementedError
+
     def explained(self, error: BaseException) -> str:
-        """Of an error that is none of ours."""
+        """A sentence for an error that is none of ours; empty if it knows none."""
+        return ""
 
     def cancel(self) -> float:
-        """End what is still being written, at the end; for how many seconds that is waited for."""
+        """End the writes under way, at the end of the keeper; seconds to wait for them."""
+        return 0.0
 
 
 class Writing(Loop):
@@ -97,18 +104,19 @@ class Writing(Loop):
 
 
 class Keeper(Loop):
-    """Threads: its own, one for each family that is written at this moment, and one that renews its lease."""
+    """Threads: its own, one for each family that is being written, and one that renews its lease."""
 
     def __init__(self, region: Handle, way: Way, *, tell: Tell = lambda _: None, token: str = "") -> None:
-        """`token`: of a lease that has been taken for it already."""
+        """`token`: of a lease that was taken for it already."""
         super().__init__("feeder", region.runtime)
         self._region, self._way, self._tell, self._token = region, way, tell, token
         self._left = region.config.left_to_others
         self._over, self._ended = threading.Event(), False
         self._lease: DriverLease | None = None
         self._failed: dict[str, tuple[int, float]] = {}
-        """Table → failures in a row, and when to try again."""
-        self._said: dict[str, str] = {}
+        """Table → failures in a row, and time of the next try."""
+        self._reported: dict[str, str] = {}
+        """Table → its last report."""
         self._writing: dict[str, Writing] = {}
         """Table → its last commit, which may still be under way."""
 
@@ -116,7 +124,7 @@ class Keeper(Loop):
         self._runtime.start(self)
 
     def end(self) -> None:
-        """Bring in what is merged by now, for at most `LAST` seconds, then end."""
+        """Write the checkpoints merged by now, for at most `LAST` seconds, then end."""
         self._over.set()
         self._runtime.ended(self, None)
         self._ended = True
@@ -125,12 +133,12 @@ class Keeper(Loop):
             self._runtime.ended(writing, patience)
 
     def abandon(self) -> None:
-        """End without bringing in anything more: others may write the tables at once."""
+        """End without another write: other processes may write the tables at once."""
         self._over.set()
         self._let_go()
 
     def turn(self, patience: float = _PATIENCE) -> bool:
-        """Begin what is due; else wait for a change of the region. False: it has ended."""
+        """Begin what is due, or wait for a change of the region; False once it has ended."""
         try:
             return self._turn(patience)
         except CrkafkaError as error:
@@ -138,10 +146,9 @@ class Keeper(Loop):
                 _log.warning("feeder: %s", error)
             self._let_go()
         except BaseException as error:
-            # A thread that died here would go on holding its lease: no other host could take over. (A panic of Delta's library
-            # is no Exception.)
+            # A thread that died here would keep its lease: no other host could take over. (A panic of Delta's library is no Exception.)
             _log.exception("feeder")
-            self._say("", f"{type(error).__name__}: {error}")
+            self._report("", f"{type(error).__name__}: {error}")
             self._let_go()
             if not isinstance(error, Exception) and type(error).__module__ == "builtins":
                 raise
@@ -151,7 +158,7 @@ class Keeper(Loop):
     def _turn(self, patience: float) -> bool:
         version, wanted = self._region.plane.read(lambda reader, row: (row.version, self._way.families(reader, row)))
         why = self._way.why_not() if wanted else ""
-        self._say("", why)
+        self._report("", why)
         if (why and not self._running()) or not (wanted or self._lease or self._way.grows):
             self._let_go()
             if not self._over.is_set():
@@ -166,7 +173,7 @@ class Keeper(Loop):
             self._lease = lease.__enter__()
             self._way.open()
         if gone := self._way.over():
-            self._say("", gone)
+            self._report("", gone)
             self._over.set()
         elif self._over.is_set():
             self._finish()
@@ -189,29 +196,31 @@ class Keeper(Loop):
             _log.warning("feeder: %s", error)
 
     def _finish(self) -> None:
-        """What is merged by now; what has failed is tried once more, whenever it would have been."""
+        """Write the checkpoints merged by now; a table that failed is tried once more, without its pause."""
         self._failed = {name: (failures, 0.0) for name, (failures, _) in self._failed.items()}
         limit = self._runtime.now() + LAST
         while self._feed() or self._running():
             if self._runtime.now() > limit:
-                self._say("", f"what is still being written is left to the next host: {', '.join(self._running())}")
+                self._report("", f"what is still being written is left to the next host: {', '.join(self._running())}")
                 return
 
     def _running(self) -> list[str]:
-        """Tables with a commit that has not ended, which is waited for a moment."""
+        """Tables whose commit does not end within a moment."""
         return [name for name, writing in self._writing.items() if not self._runtime.ended(writing, 0.02)]
 
     def _feed(self) -> bool:
-        """Begin what is due; whether a commit was made to any table within a moment."""
+        """Begin what is due; whether any table had a commit within a moment."""
         assert self._lease is not None
         self._lease.check()
         if self._way.grows:
             self._way.prepare()
-        owed, behind = self._region.plane.read(lambda reader, row: due(self._way.families(reader, row), reader, row))
-        works: Due = [(name, self._way.fence) for name in owed]
+        unfenced, behind = self._region.plane.read(
+            lambda reader, row: due(self._way.families(reader, row), reader, row)
+        )
+        works: Due = [(name, self._way.fence) for name in unfenced]
         works += [(name, self._way.advance) for name in behind if name not in self._left]
         able = [(name, work) for name, work in works if self._may_begin(name)]
-        if len(able) > _AT_ONCE:  # who waited longest comes first
+        if len(able) > _AT_ONCE:  # the one that waited longest comes first
             able = sorted(able, key=lambda each: self._began(each[0]))[: self._room()]
         begun = [self._begin(name, work) for name, work in able]
         limit = self._runtime.now() + _TOGETHER
@@ -223,19 +232,19 @@ class Keeper(Loop):
         return self._writing[name].began if name in self._writing else 0.0
 
     def _room(self) -> int:
-        """How many commits more may be under way; one that takes long is not counted, and holds up no other."""
+        """Number of further commits that may be under way; one that takes long is not counted, and delays no other."""
         since = self._runtime.now() - _LONG
         return max(
             0, _AT_ONCE - sum(w.began > since and not self._runtime.ended(w, 0.0) for w in self._writing.values())
         )
 
     def _may_begin(self, name: str) -> bool:
-        """Not while the last commit is under way, nor so soon after one that failed."""
+        """Whether the table's last commit has ended, and its pause after a failure."""
         writing, now = self._writing.get(name), self._runtime.now()
         if writing is not None and not self._runtime.ended(writing, 0.0):
             if now - writing.began > _HANGS and not writing.warned:
                 writing.warned = True
-                self._say(
+                self._report(
                     name,
                     f"table {name}: a commit has not ended for {now - writing.began:.0f} s; does its storage answer?",
                 )
@@ -250,7 +259,7 @@ class Keeper(Loop):
     # On the thread of a family
 
     def _write(self, name: str, work: Callable[[str], object]) -> bool:
-        """Whether it was done, or can be tried again at once."""
+        """Whether it is done, or can be tried again at once."""
         try:
             work(name)
         except LeaseHeld:
@@ -259,9 +268,7 @@ class Keeper(Loop):
                 return any(free(self._region, f"writer:{table.name}") for table in family)
         except CrkafkaError as error:
             self._fail(name, str(error))
-        except (
-            BaseException
-        ) as error:  # a panic of Delta's library is no Exception, and must not end this in silence either
+        except BaseException as error:  # a panic of Delta's library must not end this in silence either
             known = self._way.explained(error)
             if not known:
                 _log.exception("feeder: table %s", name)
@@ -270,26 +277,26 @@ class Keeper(Loop):
                 raise
         else:
             self._failed.pop(name, None)
-            self._said.pop(name, None)
+            self._reported.pop(name, None)
             return True
         return False
 
     def _fail(self, name: str, text: str) -> None:
         failures = self._failed.get(name, (0, 0.0))[0] + 1
-        self._failed[name] = (failures, self._runtime.now() + min(2.0**failures, _LONGEST))
-        self._say(name, f"table {name}: {text}")
+        self._failed[name] = (failures, self._runtime.now() + _PAUSES.after(failures))
+        self._report(name, f"table {name}: {text}")
 
-    def _say(self, name: str, text: str) -> None:
-        """Once, until it is something else. Whoever hears it may not know the secrets of this process."""
+    def _report(self, name: str, text: str) -> None:
+        """Report a text once, until it changes, without the secrets of this process."""
         text = redact_values(text)
-        if text and self._said.get(name) != text and not self._ended:
+        if text and self._reported.get(name) != text and not self._ended:
             _log.warning("feeder: %s", text)
             self._tell(text)
-        self._said[name] = text
+        self._reported[name] = text
 
 
 def due(families: list[list[Table]], reader: Reader, row: Region) -> tuple[list[str], list[str]]:
-    """Tables that owe a fence, and the first of each family that can take what is merged."""
+    """Tables to fence, and the first of each family that can take a merged checkpoint."""
     unfenced = {table.name for table in epochs.unfenced(reader)}
     owed = [t.name for family in families for t in family if t.name in unfenced]
     behind = [

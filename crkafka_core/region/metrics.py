@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import version
 from weakref import WeakKeyDictionary
 
@@ -11,6 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from crkafka_core.model.errors import ServiceUnavailable
 from crkafka_core.model.phase import Phase
+from crkafka_core.plane.lateness import TableLag
 from crkafka_core.plane.status import Status
 from crkafka_core.region.region import Region
 from crkafka_core.region.timings import Timings
@@ -30,7 +31,17 @@ COUNTERS = {
     "submitted": ("tuples_submitted", "Tuples that the process has submitted."),
     "cuts": ("cuts_merged", "Merged cuts that the process took part in."),
 }
-
+_OF_TABLES: tuple[tuple[str, str, Callable[[TableLag], float]], ...] = (
+    (
+        "checkpoints_behind",
+        "Merged checkpoints with rows that the table has not acknowledged.",
+        lambda lag: lag.waiting,
+    ),
+    ("behind_seconds", "How long the first of them has waited.", lambda lag: lag.seconds),
+    ("late", "1 when the table is late.", lambda lag: bool(lag.late)),
+    ("bad_records", "Records of the table that could not be decoded.", lambda lag: lag.bad),
+    ("spoilt", "1 when too many of the latest records could not be decoded.", lambda lag: bool(lag.spoilt)),
+)
 
 _TIMINGS: WeakKeyDictionary[Region, Timings] = WeakKeyDictionary()
 """Timings of each region of this process."""
@@ -42,20 +53,25 @@ class _Collector:
 
     def collect(self) -> Iterator[Metric]:
         r = self._status.region
-        build = GaugeMetricFamily("crkafka_build_info", "1, with the version that runs.", labels=["region", "version"])
-        build.add_metric([r.name, version("crkafka")], 1.0)
-        yield build
-        phase = GaugeMetricFamily(
-            "crkafka_region_phase", "1 for the phase that the region is in.", labels=["region", "phase"]
-        )
-        for p in Phase:
-            phase.add_metric([r.name, p], float(p is r.phase))
-        yield phase
+        yield self._gauge("build_info", "1, with the version that runs.", "version", [(version("crkafka"), 1)])
+        phases = [(str(phase), phase is r.phase) for phase in Phase]
+        yield self._gauge("region_phase", "1 for the phase that the region is in.", "phase", phases)
         yield from self._of_region()
-        yield from self._of_tables()
+        for name, text, value in _OF_TABLES:
+            values = [(lag.table.name, value(lag)) for lag in self._status.lags]
+            yield self._gauge(f"table_{name}", text, "table", values)
         yield from self._of_members()
         yield from self._of_topics()
         yield from self._timings.families()
+
+    def _gauge(self, name: str, text: str, label: str, values: Iterable[tuple[str, float]]) -> Metric:
+        """A value for each of the region's parts, such as its tables."""
+        return self._metric(GaugeMetricFamily(f"crkafka_{name}", text, labels=["region", label]), values)
+
+    def _metric(self, family: GaugeMetricFamily | CounterMetricFamily, values: Iterable[tuple[str, float]]) -> Metric:
+        for part, value in values:
+            family.add_metric([self._status.region.name, part], float(value))
+        return family
 
     def _of_region(self) -> Iterator[Metric]:
         s, r = self._status, self._status.region
@@ -85,67 +101,25 @@ class _Collector:
             gauge.add_metric([r.name], float(value))
             yield gauge
 
-    def _of_tables(self) -> Iterator[Metric]:
-        behind = GaugeMetricFamily(
-            "crkafka_table_checkpoints_behind",
-            "Merged checkpoints with rows that the table has not acknowledged.",
-            labels=["region", "table"],
-        )
-        seconds = GaugeMetricFamily(
-            "crkafka_table_behind_seconds", "How long the first of them has waited.", labels=["region", "table"]
-        )
-        late = GaugeMetricFamily("crkafka_table_late", "1 when the table is late.", labels=["region", "table"])
-        bad = GaugeMetricFamily(
-            "crkafka_table_bad_records", "Records of the table that could not be decoded.", labels=["region", "table"]
-        )
-        spoilt = GaugeMetricFamily(
-            "crkafka_table_spoilt",
-            "1 when too many of the latest records could not be decoded.",
-            labels=["region", "table"],
-        )
-        for lag in self._status.lags:
-            labels = [self._status.region.name, lag.table.name]
-            behind.add_metric(labels, float(lag.waiting))
-            seconds.add_metric(labels, lag.seconds)
-            late.add_metric(labels, float(bool(lag.late)))
-            bad.add_metric(labels, float(lag.bad))
-            spoilt.add_metric(labels, float(bool(lag.spoilt)))
-        yield from (behind, seconds, late, bad, spoilt)
-
     def _of_members(self) -> Iterator[Metric]:
-        region = self._status.region.name
+        live = self._status.live
         for key, (name, text, factor) in GAUGES.items():
-            gauge = GaugeMetricFamily(f"crkafka_member_{name}", text, labels=["region", "member"])
-            for m in self._status.live:
-                gauge.add_metric([region, m.name], float(m.metrics.get(key, 0)) * factor)
-            yield gauge
+            values = [(m.name, float(m.metrics.get(key, 0)) * factor) for m in live]
+            yield self._gauge(f"member_{name}", text, "member", values)
         for key, (name, text) in COUNTERS.items():
             counter = CounterMetricFamily(f"crkafka_member_{name}", text, labels=["region", "member"])
-            for m in self._status.live:
-                counter.add_metric([region, m.name], float(m.metrics.get(key, 0)))
-            yield counter
+            yield self._metric(counter, [(m.name, m.metrics.get(key, 0)) for m in live])
 
     def _of_topics(self) -> Iterator[Metric]:
-        region = self._status.region.name
-        lag = GaugeMetricFamily(
-            "crkafka_topic_lag_records",
-            "Offsets between what is submitted and the high watermarks of the topic's partitions.",
-            labels=["region", "topic"],
-        )
-        for topic, (_, records) in self._status.topics.items():
-            lag.add_metric([region, topic], float(records))
-        margin = GaugeMetricFamily(
-            "crkafka_topic_retention_margin_records",
-            "Offsets between what retention has deleted and the position of the topic's nearest partition.",
-            labels=["region", "topic"],
-        )
+        text = "Offsets between what is submitted and the high watermarks of the topic's partitions."
+        lags = [(topic, records) for topic, (_, records) in self._status.topics.items()]
+        yield self._gauge("topic_lag_records", text, "topic", lags)
         margins: dict[str, int] = {}
         for m in self._status.live:
             for topic, left in (m.metrics.get("retentionMargins") or {}).items():
                 margins[topic] = min(left, margins.get(topic, left))
-        for topic, left in margins.items():
-            margin.add_metric([region, topic], float(left))
-        yield from (lag, margin)
+        text = "Offsets between what retention has deleted and the position of the topic's nearest partition."
+        yield self._gauge("topic_retention_margin_records", text, "topic", margins.items())
 
 
 def prometheus(region: Region) -> str:

@@ -1,17 +1,20 @@
-"""Refuses changes of a declared table that has rows (SPEC K6)."""
+"""Refuses changes of the configuration that would lose what declared tables have, or wait for (SPEC K6)."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
 
-from crkafka_core.config import RegionConfig
+from crkafka_core.config import RegionConfig, redact
 from crkafka_core.config.location import overlap
 from crkafka_core.config.sections import TableConfig
 from crkafka_core.config.typed import name_of, topic_of
 from crkafka_core.model.errors import Refused
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Table
+from crkafka_core.plane import tables
+from crkafka_core.plane.transact import ControlPlane
+from crkafka_core.segments.storage import Storage
 
 
 def refuse_other_keys(was: str, config: RegionConfig, known: Iterable[Table]) -> None:
@@ -53,6 +56,25 @@ def refuse_other_templates(config: RegionConfig, known: Iterable[Table]) -> None
             f"Region {config.region} has {plural(len(gone), 'table')} that no template gives a topic any more: {', '.join(gone)}. "
             "Nothing could be written there.",
             hint=f"Nothing was changed. Run {lines} first, and what is there stays as it is; or write the templates as they were.",
+        )
+
+
+def refuse_storage_without_segments(plane: ControlPlane, config: RegionConfig, was: str) -> None:
+    """Refuse another storage without the segments that a table lacks: it would wait for them for ever. `was`: as above."""
+    before = json.loads(was or "{}")
+    if not before or (before.get("storage"), before.get("storage_options", {})) == (
+        config.storage,
+        config.storage_options,
+    ):
+        return
+    waits = plane.read(tables.first_that_waits)
+    if waits is not None and not Storage.of(config).exists(waits[1].path):
+        table, segment = waits
+        uid = segment.path.partition("/")[0]
+        raise Refused(
+            f"Table {table.name} lacks checkpoint {segment.checkpoint}, whose segments lie in {redact(str(before.get('storage')))}: "
+            f"{redact(config.storage)} has none of them.",
+            hint=f"Copy the folder {uid} and owner-{uid}.json from there, or leave `storage` as it was until the table has all.",
         )
 
 

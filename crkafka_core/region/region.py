@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Literal, NoReturn, Self
 
-from crkafka_core.config import RegionConfig, redact
+from crkafka_core.config import RegionConfig
 from crkafka_core.control import Tx
 from crkafka_core.holder import whoami
 from crkafka_core.kafka.edge import Admin
 from crkafka_core.loop import THREADS, Runtime
 from crkafka_core.member.outside_sql import look_outside
 from crkafka_core.model import rows
-from crkafka_core.model.errors import ManualAssignment, NoSuchRegion, NotRunning, Refused, ServiceUnavailable, WentBack
+from crkafka_core.model.errors import ManualAssignment, NoSuchRegion, NotRunning, ServiceUnavailable, WentBack
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Checkpoint
@@ -39,20 +38,14 @@ from crkafka_core.plane.status import Status, status_of
 from crkafka_core.plane.stores import open_plane
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.protocol import subscription
-from crkafka_core.region import cut as cutting
 from crkafka_core.region import retire as retiring
 from crkafka_core.region import waiting
 from crkafka_core.region.availability import check_available, check_gone, check_inside, check_kept, kafka_away
 from crkafka_core.region.lease import DriverLease
-from crkafka_core.region.redeclared import refuse_other_keys, refuse_other_templates
+from crkafka_core.region.redeclared import refuse_other_keys, refuse_other_templates, refuse_storage_without_segments
+from crkafka_core.region.waiting import Progress, silent
 from crkafka_core.segments import owner
 from crkafka_core.segments.storage import Storage
-
-Progress = Callable[[str], None]
-
-
-def _silent(_: str) -> None:
-    return None
 
 
 class Region:
@@ -124,25 +117,7 @@ class Region:
             return
         refuse_other_keys(was, self.config, known)
         refuse_other_templates(self.config, known)
-        self.refuse_storage_without_segments(was)
-
-    def refuse_storage_without_segments(self, config_json: str) -> None:
-        """Refuse another storage without the segments that a table lacks: it would wait for them for ever.
-
-        `config_json`: the present configuration.
-        """
-        config, was = self.config, json.loads(config_json or "{}")
-        if not was or (was.get("storage"), was.get("storage_options", {})) == (config.storage, config.storage_options):
-            return
-        waits = self.plane.read(plane_tables.first_that_waits)
-        if waits is not None and not self.storage().exists(waits[1].path):
-            table, segment = waits
-            uid = segment.path.partition("/")[0]
-            raise Refused(
-                f"Table {table.name} lacks checkpoint {segment.checkpoint}, whose segments lie in {redact(str(was.get('storage')))}: "
-                f"{redact(config.storage)} has none of them.",
-                hint=f"Copy the folder {uid} and owner-{uid}.json from there, or leave `storage` as it was until the table has all.",
-            )
+        refuse_storage_without_segments(self.plane, self.config, was)
 
     def start(
         self, *, by: str = "", restored: Literal["", "rewind", "initial"] = "", moved: bool = False
@@ -199,7 +174,7 @@ class Region:
             )
         )
 
-    def stop(self, *, by: str = "", wait: bool = True, progress: Progress = _silent) -> rows.Region:
+    def stop(self, *, by: str = "", wait: bool = True, progress: Progress = silent) -> rows.Region:
         """Make a last cut, then let members leave (SPEC G9)."""
         token = uuid.uuid4().hex
         region = self.plane.do(lambda tx: life.stop(tx, token=token, by=by or whoami()))
@@ -240,7 +215,7 @@ class Region:
         token: str = "",
         lease: rows.Lease | None = None,
         if_new: bool = False,
-        progress: Progress = _silent,
+        progress: Progress = silent,
     ) -> Checkpoint:
         """Drain, checkpoint, merge; returns the merged checkpoint. A repeated call with the same token returns the same cut.
 
@@ -259,13 +234,13 @@ class Region:
             lambda tx: cuts.open_cut(tx, token=token, cause=cause, lease=lease, if_new=if_new, flow=flow)
         )
 
-    def await_drained(self, checkpoint: int, *, progress: Progress = _silent) -> Checkpoint:
+    def await_drained(self, checkpoint: int, *, progress: Progress = silent) -> Checkpoint:
         """Wait until all members have contributed, or the cut has ended."""
-        return cutting.await_drained(self.plane, checkpoint, progress)
+        return waiting.until_drained(self.plane, checkpoint, progress)
 
-    def await_merged(self, checkpoint: int, *, progress: Progress = _silent) -> Checkpoint:
+    def await_merged(self, checkpoint: int, *, progress: Progress = silent) -> Checkpoint:
         """Wait until the cut is merged; raises with the reason if it is aborted."""
-        return cutting.await_merged(self.plane, checkpoint, progress)
+        return waiting.until_merged(self.plane, checkpoint, progress)
 
     def reset(
         self,
@@ -276,7 +251,7 @@ class Region:
         wait: bool = False,
         token: str = "",
         give_up: Collection[str] = (),
-        progress: Progress = _silent,
+        progress: Progress = silent,
     ) -> int:
         """Reset to the head, to an older merged checkpoint, or to the initial state; the new epoch (SPEC X3, X4).
 
@@ -298,12 +273,12 @@ class Region:
         return epoch
 
     def await_running(
-        self, epoch: int = 0, *, timeout: float | None = None, progress: Progress = _silent
+        self, epoch: int = 0, *, timeout: float | None = None, progress: Progress = silent
     ) -> rows.Region:
         """Wait until the region runs in this epoch or a later one; raises with the reason if it is stopped."""
         return waiting.until_running(self.plane, epoch, progress, timeout=timeout)
 
-    def retire(self, *, progress: Progress = _silent) -> retiring.Retired:
+    def retire(self, *, progress: Progress = silent) -> retiring.Retired:
         """Retire checkpoints beyond `retain` that no table or reader needs, and collect orphans (SPEC T1-T3)."""
         from crkafka_core.lake import erase
 
@@ -385,7 +360,7 @@ class Region:
         return Storage.of(self.config)
 
     @contextmanager
-    def hosted(self, *, progress: Progress = _silent, settle: bool = True) -> Iterator[Self]:
+    def hosted(self, *, progress: Progress = silent, settle: bool = True) -> Iterator[Self]:
         """Run members on the configured host during the block, then stop the region.
 
         Raises if Kafka does not answer: members would wait for it without end.

@@ -2,47 +2,67 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from typing import TypeVar
 
 from crkafka_core.control import Reader
-from crkafka_core.model.errors import NotRunning, NotSettled, Refused, RegionStopped
+from crkafka_core.model.errors import NoSuchCheckpoint, NotRunning, NotSettled, Refused, RegionStopped
 from crkafka_core.model.phase import Phase, Wanted
-from crkafka_core.model.rows import Region
-from crkafka_core.plane import advance
+from crkafka_core.model.plural import plural
+from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Region
+from crkafka_core.plane import advance, cuts
 from crkafka_core.plane.status import waits_for
 from crkafka_core.plane.transact import ControlPlane
 
 T = TypeVar("T")
+Progress = Callable[[str], None]
 TICK = 0.25
+_DURATION = re.compile(r"[\d.]+ s\b")
+"""A longer wait for the same is no other step."""
+
+
+class CutAborted(Refused):
+    """The cut was aborted; the region resets to the head. Reaction: look at the reason; the next cut is due by itself."""
+
+
+def silent(_: str) -> None:
+    """Ignores a step."""
 
 
 def until(
-    plane: ControlPlane, answer: Callable[[Reader, Region], T | None], *, timeout: float | None = None
-) -> T | None:
-    """Evaluate `answer` after each change of the region until it is not None; None after the timeout."""
+    plane: ControlPlane,
+    answer: Callable[[Reader, Region], T | str],
+    progress: Progress = silent,
+    *,
+    timeout: float | None = None,
+) -> T:
+    """Evaluate `answer` after each change of the region, as long as it is a text: what is waited for, which goes to `progress`."""
     end = None if timeout is None else time.monotonic() + timeout
+    reported = ""
     while True:
         answered, region, due = plane.read(lambda reader, row: (answer(reader, row), row, advance.due(reader, row)))
-        if answered is not None:
+        if not isinstance(answered, str):
             return answered
+        before, reported = reported, answered
+        if _DURATION.sub("", before) != _DURATION.sub("", answered):
+            progress(answered)
         if end is not None and time.monotonic() >= end:
-            return None
+            raise NotSettled(
+                f"Region {plane.region} did not get there within {timeout:.0f} s: {reported}.",
+                hint="See `crkafka show`.",
+            )
         if due:
             plane.do(advance.advance)
         plane.wait(region.version, TICK)
 
 
-def until_running(
-    plane: ControlPlane, epoch: int, progress: Callable[[str], None], *, timeout: float | None = None
-) -> Region:
+def until_running(plane: ControlPlane, epoch: int, progress: Progress, *, timeout: float | None = None) -> Region:
     """Wait until the region is RUNNING or CUTTING in `epoch` or a later one."""
-    reported = ""
 
-    def answer(reader: Reader, region: Region) -> Region | None:
-        nonlocal reported
-        _refuse_stopped(region)
+    def answer(reader: Reader, region: Region) -> Region | str:
+        refuse_stopped(region)
         if region.phase is Phase.IDLE and region.wanted is Wanted.STOP:
             raise NotRunning(
                 f"Region {region.name} is idle and not wanted to run: there is nothing to wait for.",
@@ -50,48 +70,72 @@ def until_running(
             )
         if region.phase in (Phase.RUNNING, Phase.CUTTING) and region.epoch >= epoch:
             return region
-        words = f"{region.phase.lower()}: {waits_for(reader, region) or 'about to resume'}"
-        if words != reported:
-            reported = words
-            progress(words)
-        return None
+        return f"{region.phase.lower()}: {waits_for(reader, region) or 'about to resume'}"
 
-    running = until(plane, answer, timeout=timeout)
-    if running is None:
-        raise NotSettled(
-            f"Region {plane.region} did not run within {timeout:.0f} s: {reported}.", hint="See `crkafka show`."
-        )
-    return running
+    return until(plane, answer, progress, timeout=timeout)
 
 
-def _refuse_stopped(region: Region) -> None:
+def refuse_stopped(region: Region) -> None:
     if region.phase is Phase.STOPPED:
         raise RegionStopped(
             f"Region {region.name} is stopped: {region.stop_reason}", hint="Mend it, then `crkafka start`."
         )
 
 
-def until_idle(plane: ControlPlane, progress: Callable[[str], None]) -> Region:
+def until_idle(plane: ControlPlane, progress: Progress) -> Region:
     """Wait until the region is IDLE: the last cut is done or given up, and members leave. Refused if it is started again."""
-    reported = ""
 
-    def answer(reader: Reader, region: Region) -> Region | None:
-        nonlocal reported
+    def answer(reader: Reader, region: Region) -> Region | str:
         if region.phase is Phase.IDLE:
             return region
-        _refuse_stopped(region)
+        refuse_stopped(region)
         if region.wanted is Wanted.RUN:
             raise Refused(
                 f"Region {region.name} was started again before it had come to its end.",
                 hint="It runs on; `crkafka stop` stops it.",
             )
         waits = "" if region.phase is Phase.CUTTING else waits_for(reader, region)
-        words = f"{region.phase.lower()}: the last cut {f'waits: {waits}' if waits else 'is on its way'}"
-        if words != reported:
-            reported = words
-            progress(words)
-        return None
+        return f"{region.phase.lower()}: the last cut {f'waits: {waits}' if waits else 'is on its way'}"
 
-    idle = until(plane, answer)
-    assert idle is not None
-    return idle
+    return until(plane, answer, progress)
+
+
+def until_drained(plane: ControlPlane, checkpoint: int, progress: Progress) -> Checkpoint:
+    """Wait until all expected members have contributed, or the cut has ended (SPEC D1-D4)."""
+
+    def answer(reader: Reader, region: Region) -> Checkpoint | str:
+        row = _row(reader, region, checkpoint)
+        left = cuts.waits_for(reader, checkpoint) if row.status is CheckpointStatus.OPEN else []
+        return f"cut {checkpoint} waits for {plural(len(left), 'member')}" if left else row
+
+    return until(plane, answer, progress)
+
+
+def until_merged(plane: ControlPlane, checkpoint: int, progress: Progress) -> Checkpoint:
+    """Wait until the cut is merged (SPEC C1-C7); CutAborted if it is aborted."""
+
+    def answer(reader: Reader, region: Region) -> Checkpoint | str:
+        row = _row(reader, region, checkpoint)
+        return "" if row.status is CheckpointStatus.OPEN else row
+
+    cut = until(plane, answer)
+    if cut.status is CheckpointStatus.EMPTY:
+        progress(f"cut {checkpoint}: {cut.note}")
+        return cut
+    if not cut.merged_at:
+        raise CutAborted(
+            f"Cut {checkpoint} of region {plane.region} was aborted: {cut.note}",
+            hint="The region resets to its head by itself.",
+        )
+    without = f", without {', '.join(cut.without)}" if cut.without else ""
+    progress(f"checkpoint {checkpoint}: {plural(cut.rows, 'row')}{without}")
+    return cut
+
+
+def _row(reader: Reader, region: Region, checkpoint: int) -> Checkpoint:
+    row = reader.get(Checkpoint, checkpoint)
+    if row is None:
+        raise NoSuchCheckpoint(
+            f"Region {region.name} has no checkpoint {checkpoint}.", hint="`crkafka checkpoints` lists them."
+        )
+    return row

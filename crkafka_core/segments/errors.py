@@ -83,6 +83,11 @@ def without_secrets(text: str) -> str:
     return _SECRET.sub(lambda m: f"{m[3]}***@" if m[3] else f"{m[1]}{m[2]}***", text)
 
 
+def first_line(error: Exception) -> str:
+    """An error of a library in one line, without credentials."""
+    return without_secrets((str(error).splitlines() or [type(error).__name__])[0][:400])
+
+
 def refuse_credentials(url: str) -> None:
     """Refuse a URL with credentials: it is stored in SQL and shown (SPEC U2)."""
     if re.match(r"[a-zA-Z0-9+.-]+://[^/@]+:[^/@]*@", url) or re.search(

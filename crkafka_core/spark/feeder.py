@@ -26,15 +26,15 @@ from crkafka_core.model.rows import Region, Table
 from crkafka_core.plane import tables as plane
 from crkafka_core.plane.passes import AT_ONCE
 from crkafka_core.region.joining import Joining
-from crkafka_core.region.keeper import Keeper, Tell
+from crkafka_core.region.keeper import Keeper, Tell, Way
 from crkafka_core.spark import java_log, launch, location, tables
 from crkafka_core.still import starting, telling
 
 
-class BySpark:
-    """A keeper's `Way` of writing, by a Spark session."""
+class BySpark(Way):
+    """A keeper's way of writing, by a Spark session."""
 
-    lease, pause, grows = plane.SPARK_FEEDER, 0.1, False
+    lease, pause = plane.SPARK_FEEDER, 0.1
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class BySpark:
         """`session` is called once, when a table is due; `why_not` gives the reason why no job can run now; `news` takes messages on a
         write that takes long.
         """
-        self._region, self._session, self._news, self.why_not = region, session, news, why_not
+        self._region, self._session, self._news, self._why_not = region, session, news, why_not
         self._left = region.config.left_to_others
         self._joining = Joining(region, MEANS, news)
         self._spark: SparkSession | None = None
@@ -59,7 +59,8 @@ class BySpark:
         """Whether there is a session."""
         return self._spark is not None
 
-    def prepare(self) -> None: ...
+    def why_not(self) -> str:
+        return self._why_not()
 
     def families(self, reader: Reader, row: Region) -> list[list[Table]]:
         return plane.fed_by_spark(reader, row, self._left)

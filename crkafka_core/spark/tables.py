@@ -15,7 +15,6 @@ from crkafka_core.lake import audit, compact, road
 from crkafka_core.lake.audit import TableAudit
 from crkafka_core.lake.compact import Maintained
 from crkafka_core.lake.handle import Handle
-from crkafka_core.lake.view import visible
 from crkafka_core.lake.writing import Committed
 from crkafka_core.model.errors import LeaseHeld
 from crkafka_core.model.rows import Table
@@ -75,7 +74,7 @@ def read_table(spark: SparkSession, region: Handle, name: str) -> DataFrame:
     table = region.plane.read(lambda reader, row: plane.of(reader, name))
     if table.format == "delta":
         location.refuse_tolerant(spark)
-    view = visible(region, table) if table.version else None
+    view = audit.visible(region, table) if table.version else None
     if view is None:
         return no_records(spark)
     version = spark.read.option("versionAsOf", view.at)

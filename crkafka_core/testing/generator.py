@@ -23,6 +23,8 @@ from crkafka_core.verify.ledger import SEQ_AT, Ledger, value_of
 
 _HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
 _CHUNK = 20_000
+_PACE = 0.05
+"""Seconds between two batches of a stream."""
 
 
 class GeneratorFailed(RuntimeError):
@@ -178,7 +180,7 @@ class Generator:
         def run() -> None:
             sent, began, turn = 0, time.monotonic(), 0
             try:
-                while not ending.wait(0.02):
+                while not ending.wait(_PACE):
                     due = int((time.monotonic() - began) * per_second) - sent
                     for name in names if due > 0 else ():
                         share = min(max(1, due // len(names)), _CHUNK)

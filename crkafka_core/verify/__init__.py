@@ -1,5 +1,5 @@
 """The oracle: reads back what a region landed and checks every invariant (I1 … I13) against its own account of the truth.
 
 `verify.verify(region)` compares with Kafka itself; `verify.verify(region, ledger)` with what a `Generator` really committed. What the rows
-of the control plane must say by themselves is in `chain`, for whoever judges: production, the simulation, the database's tests.
+of the control plane must say by themselves is in `chain`, for production, the simulation and the tests of the database.
 """

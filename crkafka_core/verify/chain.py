@@ -60,7 +60,7 @@ class _Chains:
         self._at: dict[TP, int] = {}
         self._ids: dict[TP, str | None] = {}
         self._told: dict[TP, int] = {}
-        """The last checkpoint that tells of it: archives leave out a partition that had nothing (SPEC T2)."""
+        """The last checkpoint that names it: archives leave out a partition that had nothing (SPEC T2)."""
 
     def retired(self, c: Checkpoint) -> None:
         for tp, topic_id, start, stop, _ in archived(c, self._ids):
@@ -93,7 +93,7 @@ class _Chains:
 
 
 def determinism(history: History, found: Findings) -> None:
-    """I7: whoever starts from a checkpoint starts where it ends, on every line of descent, and from birth always alike."""
+    """I7: a start from a checkpoint is where it ends, on every line of descent; from birth it is always the same."""
     first = {(i.topic_id, i.topic, i.partition): i.offset for i in history.initials}
     for c in history.kept:
         before = history.merged.get(c.parent) if c.parent else {}
@@ -116,7 +116,7 @@ def determinism(history: History, found: Findings) -> None:
 
 
 def merges(history: History, found: Findings) -> None:
-    """I4: each merged map is the union of what exactly the expected incarnations contributed. I8: nobody else's is in it."""
+    """I4: each merged map is the union of what exactly the expected incarnations contributed. I8: none of another one."""
     for c in history.kept:
         expected = {(e.member, e.incarnation) for e in history.fillers.get(c.id, ())}
         parts = history.contributions.get(c.id, [])
@@ -185,7 +185,7 @@ def _union(history: History, c: Checkpoint, found: Findings) -> None:
 
 
 def _spans(history: History, c: Checkpoint, found: Findings) -> None:
-    """The named segments chain over exactly the merged ranges, and were written by who contributed, in this epoch."""
+    """The named segments chain over exactly the merged ranges, and were written by contributing members, in this epoch."""
     segments = history.segments.get(c.id, [])
     there = {(p.member, p.incarnation) for p in history.contributions.get(c.id, ())}
     offsets = [(tp, m.from_offset, m.to_offset, m.rows) for tp, m in history.merged[c.id].items()]

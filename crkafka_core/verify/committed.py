@@ -57,7 +57,7 @@ def commits(
 
 
 def _submitted(history: History, known: Mapping[TP, str]) -> dict[TP, int]:
-    """The highest offset up to which anything of the topics that are known now was ever merged, as far as rows and archives tell."""
+    """The highest offset up to which anything of the topics that are known now was ever merged, by rows and archives."""
     highest: dict[TP, int] = {}
     for c in history.checkpoints.values():
         for tp, topic_id, stop in _stops(history, c):

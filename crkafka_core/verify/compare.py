@@ -23,7 +23,7 @@ STRANGE = "landed that nobody committed"
 
 @dataclass(frozen=True)
 class Stretch:
-    """What landed of one partition between two offsets, and what a difference is told of."""
+    """What landed of one partition between two offsets, and the invariant that a difference breaks."""
 
     tp: TP
     start: int
@@ -43,7 +43,7 @@ class Stretch:
 
 
 class Truth:
-    """What landed is compared with it. This one knows nothing but what the region says of itself."""
+    """The records that should have landed. This one knows none, so that only the region's own account is checked."""
 
     name = "nothing else"
     columns: Sequence[str] = COLUMNS

@@ -13,7 +13,7 @@ from crkafka_core.config.location import arrow_url, deltalake_options
 from crkafka_core.lake.folder import folder_of
 from crkafka_core.lake.port import CHECKPOINT, TableUnavailable
 from crkafka_core.model.errors import ConfigError
-from crkafka_core.segments.errors import SegmentMissing, without_secrets
+from crkafka_core.segments.errors import SegmentMissing, first_line
 from crkafka_core.verify.entries import DataFile, LogEntry
 
 if TYPE_CHECKING:
@@ -71,14 +71,8 @@ class DeltaFiles:
         except TableNotFoundError:
             return None
         except (DeltaError, OSError) as error:
-            text = without_secrets((str(error).splitlines() or [type(error).__name__])[0][:400])
-            raise TableUnavailable(
-                f"The table at {path} could not be read: {text}.", hint="It is tried again."
-            ) from error
-
-    def reaches(self, version: str) -> bool:
-        """Whether it is this version, or a later one."""
-        return int(version) <= int(self.version)
+            text = f"The table at {path} could not be read: {first_line(error)}."
+            raise TableUnavailable(text, hint="It is tried again.") from error
 
     def settled(self, uid: str, table: str) -> int:
         """Up to which version commits of others are accounted for."""

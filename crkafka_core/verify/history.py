@@ -1,4 +1,4 @@
-"""Everything that the control plane says about a region's past, read in one snapshot."""
+"""A region's past in the control plane, read in one snapshot."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class History:
         return [c for _, c in sorted(self.checkpoints.items()) if c.status in (*KEPT, CheckpointStatus.RETIRED)]
 
     def head_in(self, epoch: int, merged: Checkpoint | None) -> int | None:
-        """The head of an epoch after this merge, as the resets tell it; None if they are not known any more."""
+        """The head of an epoch after this merge, by the resets; None if they are not known any more."""
         if merged is not None and merged.epoch >= epoch:
             return merged.id
         return next((r.target for r in self.resets if r.epoch == epoch), None)
@@ -115,7 +115,7 @@ class History:
 
 
 def archived(c: Checkpoint, known: Mapping[TP, str | None] = _NO_IDS) -> Iterator[tuple[TP, str | None, int, int, int]]:
-    """What a retired checkpoint tells of a partition: the id of its topic, where its range begins and ends, and rows.
+    """Each partition of a retired checkpoint: the id of its topic, the begin and end of its range, and rows.
 
     `known`: ids of topics of which the archive tells none.
     """

@@ -71,10 +71,6 @@ class IcebergFiles:
         """As SQL knows it."""
         return str(self._about["last-sequence-number"])
 
-    def reaches(self, version: str) -> bool:
-        """Whether it is this version, or a later one."""
-        return int(version) <= int(self.version)
-
     def settled(self, uid: str, table: str) -> int:
         """Up to which version commits of others are accounted for."""
         stamp = (self._about.get("properties") or {}).get(f"crkafka.stamp.{uid}.{table}")
@@ -95,9 +91,9 @@ class IcebergFiles:
         return entries[::-1]
 
     def has_other(self, field: pa.Field) -> bool:
-        """Whether a column of a file is not the table's column of that name, which was dropped then, and added anew."""
-        told = (field.metadata or {}).get(b"PARQUET:field_id")
-        return told is not None and any(n == field.name and i != int(told) for i, (n, _) in self._columns.items())
+        """Whether a column of a file is not the table's column of that name, which was dropped and added again."""
+        number = (field.metadata or {}).get(b"PARQUET:field_id")
+        return number is not None and any(n == field.name and i != int(number) for i, (n, _) in self._columns.items())
 
     def files(self) -> list[DataFile]:
         """Those of this version."""

@@ -76,7 +76,7 @@ class KafkaAgain:
 
 
 def _table(records: Sequence[Message]) -> pa.Table:
-    """What the client says of each record, but for the headers, in the types of what lands."""
+    """Each record by the client's own methods, without headers, in the types of landed rows."""
     times = [message.timestamp() for message in records]
     micros = [(-1 if not kind else millis) * 1000 for kind, millis in times]
     said = {

@@ -84,7 +84,7 @@ class Landed:
                 )
 
     def _inside(self, c: Checkpoint, tp: TP, start: int, stop: int, table: pa.Table | None) -> None:
-        """What landed of a partition lies in the range that the merge says, row for row."""
+        """What landed of a partition lies in the range of the merge, row for row."""
         rows = 0 if table is None else table.num_rows
         if rows != self.history.merged[c.id][tp].rows:
             text = (
@@ -169,7 +169,7 @@ class Landed:
 
 
 def orphans(history: History, storage: Storage, found: Findings, *, collected: bool) -> int:
-    """How many files nobody names and nobody writes any more; none after retirement and collection (I9)."""
+    """The number of files without a name in SQL and without a writer; none after retirement and collection (I9)."""
     named = {s.path for segments in history.segments.values() for s in segments}
     count = 0
     for file in storage.list(history.region.uid):

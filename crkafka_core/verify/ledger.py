@@ -64,7 +64,7 @@ class Ledger:
             self._parts.setdefault(tp, []).append(pair)
 
     def delete(self, topic: str, topic_id: str) -> None:
-        """The topic with this id is deleted: one of its name begins anew."""
+        """The topic with this id is deleted: another one of its name begins."""
         for tp in [tp for tp in self.tps if tp.topic == topic]:
             records = self.of(tp)
             with self._lock:

@@ -37,7 +37,7 @@ def families(reader: Reader, row: Region) -> list[tuple[str, ...]]:
 
 @dataclass(frozen=True)
 class State:
-    """What SQL says of tables of one shape, in one snapshot."""
+    """Tables of one shape as SQL has them, in one snapshot."""
 
     uid: str
     family: tuple[Table, ...]
@@ -69,7 +69,7 @@ class State:
         """What the commit wrote, without checkpoints that have no rows."""
         return [i for i in json.loads(commit.checkpoints_json) if i not in self.empty]
 
-    def told(self, commit: TableCommit) -> dict[int, int] | None:
+    def counted(self, commit: TableCommit) -> dict[int, int] | None:
         """Checkpoint → rows, as counted when the commit was acknowledged; None: only all of them together were."""
         filled = self.filled(commit)
         if commit.counts_json:
@@ -174,7 +174,7 @@ def _not_configured(region: Handle, state: State) -> str:
 
 
 def _of_ours_unacknowledged(state: State, table: Table, snapshot: Snapshot | None) -> bool:
-    """Where somebody else has taken the table back, its history shows older ones."""
+    """Older ones show where another program has taken the table back."""
     entries = snapshot.since(table.version) if snapshot is not None else ()
     last = max((c.number for c in state.commits[table.name] if c.status == tables.DONE), default=0)
     return any(entry.uid == state.uid and entry.permit > last for entry in entries)

@@ -55,11 +55,11 @@ class Verdict:
     """Landed on the kept part of the line."""
     bytes: int
     orphans: int
-    """Files that nobody names: invisible, and collected later."""
+    """Files without a name in SQL: invisible, and collected later."""
     truth: str
     """What it was compared with: ledger, kafka, or nothing."""
     compared: int
-    """Of `rows`, those that were: Kafka may have let go of others, or cleaned them away."""
+    """Number of `rows` that were compared: Kafka may have deleted the others."""
     seconds: float
     findings: tuple[Finding, ...] = ()
     broken: dict[str, int] = field(default_factory=dict)

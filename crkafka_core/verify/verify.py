@@ -97,7 +97,7 @@ def _held(region: Region, found: Findings) -> Iterator[None]:
         held = region.plane.do(lambda tx: reading.follow(tx, stream=token, holder=holder, after=0, length=_HOLD))
     except CrkafkaError as refused:
         found.notes.append(
-            f"what is retired meanwhile is told as missing, since nothing could be held: {refused.message}"
+            f"what is retired meanwhile is reported as missing, since nothing could be held: {refused.message}"
         )
         yield
         return
@@ -144,7 +144,7 @@ def _verdict(history: History, landed: Landed, orphans: int, tables: tuple[str, 
 
 
 def _visible(region: Region, history: History, found: Findings) -> None:
-    """I13: what a reader is told to read is named by merged checkpoints of the line, and all of it."""
+    """I13: what a reader would read is named by merged checkpoints of the line, and all of it."""
     kept = [i for i in history.line if history.merged.get(i)]
     if not kept:
         return

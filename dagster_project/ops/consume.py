@@ -4,6 +4,7 @@ import dagster as dg
 from pydantic import Field
 
 from crkafka_core.control import Reader
+from crkafka_core.model.errors import NotSettled
 from crkafka_core.model.rows import Lease
 from crkafka_core.model.rows import Region as Row
 from crkafka_core.plane import limits, roster
@@ -62,11 +63,14 @@ def _hosted(region: Region, mine: str) -> bool:
     if lease is not None and lease.until > now:
         return True
 
-    def renewed(reader: Reader, row: Row) -> bool | None:
+    def renewed(reader: Reader, row: Row) -> bool | str:
         renewals = _hosting(reader, row)[0]
-        return any(renewals[who] > before.get(who, -1) for who in renewals) or (None if renewals else False)
+        return any(renewals[who] > before.get(who, -1) for who in renewals) or ("no renewal" if renewals else False)
 
-    return bool(before) and bool(waiting.until(region.plane, renewed, timeout=patience))
+    try:
+        return bool(before) and waiting.until(region.plane, renewed, timeout=patience)
+    except NotSettled:
+        return False
 
 
 def _hosting(reader: Reader, row: Row) -> tuple[dict[str, int], Lease | None, float, float]:

@@ -21,7 +21,7 @@ from crkafka_core.config import RegionConfig
 from crkafka_core.control import Reader
 from crkafka_core.dev.kafka import KafkaCluster
 from crkafka_core.dev.leash import Leash
-from crkafka_core.model.errors import CrkafkaError
+from crkafka_core.model.errors import CrkafkaError, NotSettled
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Table
@@ -101,7 +101,7 @@ def _close(region: Region, dagster: LiveDagster) -> None:
     try:
         with contextlib.suppress(CrkafkaError):
             region.stop(wait=False)
-            waiting.until(region.plane, lambda _, row: True if row.phase is Phase.IDLE else None, timeout=PATIENCE)
+            waiting.until(region.plane, lambda _, row: row.phase is Phase.IDLE or "not idle", timeout=PATIENCE)
         with contextlib.suppress(RuntimeError, TimeoutError, OSError):
             dagster.end_runs(PATIENCE)
     except KeyboardInterrupt:
@@ -145,11 +145,12 @@ def _kill(narrator: Narrator, region: Region) -> None:
 def _finish(narrator: Narrator, region: Region, ledger: Ledger) -> bool:
     narrator.step("No more orders: consume to the end, let the tables catch up, cut a last time")
     last = caught_up.consume(region, progress=narrator.say).checkpoint.id
-    if (
-        waiting.until(region.plane, lambda reader, row: True if _acknowledged(reader) >= last else None, timeout=400)
-        is None
-    ):
-        raise CrkafkaError(f"A table did not take checkpoint {last} within 400 s.", hint=f"See {dagster_log()}.")
+    try:
+        waiting.until(region.plane, lambda reader, _: _acknowledged(reader) >= last or "tables", timeout=400)
+    except NotSettled:
+        raise CrkafkaError(
+            f"A table did not take checkpoint {last} within 400 s.", hint=f"See {dagster_log()}."
+        ) from None
     region.stop()
     narrator.step(
         "The oracle reads back what landed, from segments and Kafka, and compares with every order that was produced"

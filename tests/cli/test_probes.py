@@ -26,7 +26,7 @@ from checkpoints_db import initialise
 from checkpoints_db.address import parse
 from checkpoints_db.store import SqlStore
 from checkpoints_db.testing.players import PARTITIONS, Player, new_region
-from crkafka_core.cli import hosting, tables
+from crkafka_core.cli import hosting
 from crkafka_core.cli.status import health
 from crkafka_core.config import RegionConfig
 from crkafka_core.model.errors import ConfigError, ServiceUnavailable
@@ -200,11 +200,11 @@ def test_what_somebody_has_to_know_has_metric_alert_exit_code_and_event(
 ) -> None:
     from crkafka_core.plane import events
 
-    assert health(region.config).healthy
+    assert health(region.config).value["healthy"]
     what(region.plane)
     region.plane.do(alarms.watch_merges)
     assert firing(exported(region)) == fires
-    assert health(region.config).healthy is (fires == {"CrkafkaMembersMissing"})
+    assert health(region.config).value["healthy"] is (fires == {"CrkafkaMembersMissing"})
     assert event in [e.kind for e in region.plane.read(lambda r, row: events.last(r, 9))]
 
 
@@ -226,7 +226,7 @@ def test_a_table_of_which_many_records_are_bad_is_an_alarm_a_metric_and_an_alert
 
     write(50, 1_000)
     assert firing(exported(region)) == {"CrkafkaBadRecords", "CrkafkaAlarmed"}
-    assert "table bronze: 1000 of its latest 1050 records could not be decoded" in health(region.config).alarm
+    assert "table bronze: 1000 of its latest 1050 records could not be decoded" in health(region.config).value["alarm"]
     assert exported(region)["crkafka_table_bad_records"] == [({"region": "orders", "table": "bronze"}, 1_000.0)]
 
 
@@ -235,10 +235,10 @@ def test_a_region_that_a_person_has_stopped_is_no_alert(region: Region, monkeypa
     monkeypatch.setattr(lateness, "LATE", -1.0)
     region.plane.do(lambda tx: life.scale(tx, 3, by="me"))
     assert firing(exported(region)) == {"CrkafkaMembersMissing", "CrkafkaTableLate", "CrkafkaAlarmed"}
-    assert [bool(lag.late) for lag in tables.tables(region.config)] == [True]
+    assert [bool(lag.late) for lag in region.plane.read(lateness.lags)] == [True]
     region.plane.do(lambda tx: halting.idle(tx, "stopped"))
-    assert firing(exported(region)) == set() and health(region.config).healthy
-    assert [lag.late for lag in tables.tables(region.config)] == [""]
+    assert firing(exported(region)) == set() and health(region.config).value["healthy"]
+    assert [lag.late for lag in region.plane.read(lateness.lags)] == [""]
 
 
 def test_a_missed_last_cut_is_an_alarm_until_the_next_merge(region: Region) -> None:

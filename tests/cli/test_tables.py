@@ -204,7 +204,7 @@ def test_verify_and_mend_look_at_tables(landing: Landing, tmp_path: Path, capsys
     assert crkafka(tmp_path, "tables", "mend", "--look") == 1
     assert (
         capsys.readouterr().out
-        == "bronze: other rows than were merged of checkpoints 1, 2, 3, 1 commit of somebody else\n"
+        == "bronze: other rows than were merged of checkpoints 1, 2, 3, 1 commit of another program\n"
     )
     crkafka(tmp_path, "verify", "--no-kafka", "--json")
     told = json.loads(capsys.readouterr().out)

@@ -199,7 +199,7 @@ def test_what_others_wrote_into_a_table_is_told_with_the_remedy(
         (
             audit.TableAudit((7,), (1, 2), 3),
             "rows of checkpoints that it should not hold (7); other rows than were merged of checkpoints 1, 2; "
-            "3 commits of somebody else. The job mend_tables undoes them.",
+            "3 commits of another program. The job mend_tables undoes them.",
         ),
         (audit.TableAudit(unknown=4), "4 rows of no checkpoint that belongs there. The job mend_tables undoes them."),
     ):

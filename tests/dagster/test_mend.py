@@ -41,7 +41,7 @@ def test_what_somebody_has_written_into_a_raw_delta_table_is_found_and_undone_wi
 
     write_deltalake(bronze, DeltaTable(bronze).to_pyarrow_table().slice(0, 3), mode="append")
     passed, said = outcome()
-    assert not passed and said is not None and "1 commit of somebody else" in said and "mend_tables" in said
+    assert not passed and said is not None and "1 commit of another program" in said and "mend_tables" in said
     assert shown(landed.run("mend_tables"), "mend") == {"mended": "bronze"}
     assert DeltaTable(bronze).to_pyarrow_table().num_rows == 30
     assert outcome() == (True, None)

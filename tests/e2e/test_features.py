@@ -84,7 +84,7 @@ def test_V3_bounded_run_opens_the_cuts_that_members_ask_for_where_nobody_drives(
 
 def test_P2_pause_follows_the_partition_and_hands_out_nothing(scenario: Make) -> None:
     """SPEC P1, P2, P3: through a reset and a scale-out; other partitions go on."""
-    s = scenario(rate=1_000, session=8.0)
+    s = scenario(session=8.0)
     paused = TP(s.topics[0], 2)
     s.region.pause("partition", f"{paused.topic}[{paused.partition}]")
     s.cut_soon()  # who contributes to it has read the mark

@@ -17,7 +17,7 @@ Make = Callable[..., Scenario]
 
 def test_twenty_cuts_of_a_steady_run_land_every_record_once(scenario: Make) -> None:
     """SPEC C3, C5, D1, I1-I5, I12: one commit and one merge per cut, no reset in all that time."""
-    s = scenario(members=2, partitions=4, rate=2_000)
+    s = scenario(members=2, partitions=4)
     before = s.mark()
     parent = s.head
     for _ in range(20):
@@ -46,7 +46,7 @@ def test_G5_scale_out_and_in_costs_at_most_one_reset_each(scenario: Make) -> Non
 
 def test_X1_reset_to_initial_state_twice_starts_at_the_same_offsets(scenario: Make) -> None:
     """SPEC X1, X2, S1; I7."""
-    s = scenario(rate=3_000)
+    s = scenario()
     for _ in range(3):
         s.cut()
     starts = []
@@ -68,7 +68,7 @@ def _starts(s: Scenario, epoch: int) -> list:  # type: ignore[type-arg]
 @pytest.mark.parametrize("control_plane", ["sqlite", "postgres"], indirect=True)
 def test_X4_going_back_to_an_older_checkpoint_lands_what_came_after_it_again(scenario: Make) -> None:
     """SPEC X4, C5: checkpoints after the target are superseded, the line goes on from it."""
-    s = scenario(rate=3_000)
+    s = scenario()
     cuts = [s.cut_soon() for _ in range(4)]
     time.sleep(0.3)
     s.region.reset(cuts[1].id, wait=True)
@@ -81,20 +81,16 @@ def test_X4_going_back_to_an_older_checkpoint_lands_what_came_after_it_again(sce
 
 def test_18_partitions_added_while_running_lose_nothing(scenario: Make) -> None:
     """SPEC S3, M7; fault 18: records written before the discovery land too; the same first offset after each reset."""
-    s = scenario(partitions=2, rate=500)
+    s = scenario(partitions=2)
     s.cut()
     topic = s.topics[0]
     s.quieten()
     s.kafka.topics.add_partitions(topic, 4)
     s.generator.send(topic, 400, partitions=4)
-    s.until(lambda: len(_held(s)) == 4, "all four partitions are held")
+    s.until(lambda: len(s.held()) == 4, "all four partitions are held")
     s.settle()
     s.region.reset(cause="a failure downstream, before the next cut", wait=True)
     s.finish_and_verify()
-
-
-def _held(s: Scenario) -> set:  # type: ignore[type-arg]
-    return {tp for m in s.region.status().members if m.status == "LIVE" for tp in m.partitions or ()}
 
 
 def by_pattern(scenario: Make) -> tuple[Scenario, list[str]]:
@@ -115,7 +111,7 @@ def test_19_a_new_topic_that_matches_the_pattern_is_consumed_within_seconds(scen
     began = time.monotonic()
     s.kafka.topics.create(names[1], 2)
     s.generator.send(names[1], 200, partitions=2)
-    s.until(lambda: any(tp.topic == names[1] for tp in _held(s)), "the new topic is held", timeout=30)
+    s.until(lambda: any(tp.topic == names[1] for tp in s.held()), "the new topic is held", timeout=30)
     s.settle()
     assert time.monotonic() - began < 40, "and not after the five minutes that a client waits by itself"
     s.finish_and_verify(rows=400)
@@ -130,7 +126,7 @@ def test_19_what_kafka_has_got_while_all_static_members_were_away_is_read(scenar
     s.generator.send(names[1], 200, partitions=2)
     s.region.start()
     wanted = {TP(name, p) for name, count in zip(names, (4, 2), strict=True) for p in range(count)}
-    s.until(lambda: set(_held(s)) == wanted, "all partitions are held", timeout=40)
+    s.until(lambda: s.held() == wanted, "all partitions are held", timeout=40)
     s.finish_and_verify(rows=400)
 
 
@@ -191,7 +187,7 @@ def test_M7_a_topic_that_left_the_configuration_while_all_static_members_were_aw
 
 def test_45_aborted_and_open_transactions_land_nothing(scenario: Make) -> None:
     """Fault 45: only committed records land, and control records are inside the spans (docs/clients.md C-R6)."""
-    s = scenario(rate=500, abort_every=2)
+    s = scenario(abort_every=2)
     for _ in range(3):
         s.cut_soon()
         time.sleep(0.2)
@@ -215,7 +211,7 @@ def test_17_more_members_than_partitions_cut_at_normal_speed(scenario: Make) -> 
 
 def test_G9_stop_cuts_a_last_time_and_start_goes_on(scenario: Make) -> None:
     """SPEC G9, R5: a clean stop asks for no reset, and loses and repeats nothing."""
-    s = scenario(rate=1_000)
+    s = scenario()
     s.cut()
     before, head = s.mark(), s.head
     s.region.stop()

@@ -86,7 +86,7 @@ def hosted(scenario: Make) -> Iterator[Hosted]:
 
 
 def test_85_killed_host_of_local_processes_takes_its_members_with_it(hosted: Hosted) -> None:
-    s, host = hosted(rate=500)
+    s, host = hosted()
     assert len(host.living()) == 2
     host.process.kill()
     s.until(lambda: not host.living(), "the members have ended", timeout=30)

@@ -15,7 +15,7 @@ from crkafka_core.kafka.admin import KafkaAdmin
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Region
 from crkafka_core.plane import checkpoints
-from crkafka_core.region.cut import CutAborted
+from crkafka_core.region.waiting import CutAborted
 from crkafka_core.testing.pytest_services import unique
 from tests.rigs.pytest_scenarios import Lasting
 from tests.rigs.scenario import Scenario
@@ -128,7 +128,7 @@ def test_94_while_one_partition_has_no_leader_the_region_resets_cuts_and_reads_t
 ) -> None:
     """Fault 94: the region is born without it; once known, it starts where the head says, unseen. It goes on when its broker is back."""
     lasting.drop()
-    topic = kafka3.topics.create_with_replicas(unique("t"), [[1], [2]])
+    topic = kafka3.topics.create(unique("t"), replicas=[[1], [2]])
     names = [topic]
     kafka3.kill(2)
     with Scenario(kafka3, tmp_path, names=names, partitions=2, rate=0, session=8.0, producer_timeout=120.0) as s:

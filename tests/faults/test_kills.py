@@ -175,7 +175,7 @@ def test_9_frozen_dynamic_member_in_the_middle_of_a_cut(dynamic: Scenario) -> No
     dynamic.region.await_merged(opened.id)
     _without(dynamic, opened.id, 1)
     dynamic.wait_running()
-    dynamic.kill(1, signal.SIGCONT)
+    dynamic.wake()
     dynamic.await_new(1, was)
     assert dynamic.events("lost", since=mark)
     dynamic.check()

@@ -11,7 +11,7 @@ import pytest
 from crkafka_core.model.errors import Refused
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import CheckpointStatus, Contribution, Initial, Start
-from crkafka_core.region.cut import CutAborted
+from crkafka_core.region.waiting import CutAborted
 from tests.rigs import failpoints as fp
 from tests.rigs.scenario import Scenario
 

@@ -11,7 +11,7 @@ import pytest
 
 from crkafka_core.dev.postgres import Postgres
 from crkafka_core.model.phase import Phase
-from crkafka_core.region.cut import CutAborted
+from crkafka_core.region.waiting import CutAborted
 from tests.rigs import failpoints as fp
 from tests.rigs.scenario import Scenario
 
@@ -124,7 +124,7 @@ def test_37_control_plane_that_dies_in_the_middle_of_a_cut_is_read_again(scenari
 
 def test_52_retirement_and_orphans_during_an_open_cut_touch_nothing_that_is_named(scenario: Make) -> None:
     """SPEC T1, T3; fault 52; I9, I13."""
-    s = scenario(retain=2, rate=2_000, session=8.0)
+    s = scenario(retain=2, session=8.0)
     stop = threading.Event()
 
     def collect() -> None:

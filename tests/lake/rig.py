@@ -28,13 +28,14 @@ from crkafka_core.lake.columns import RAW
 from crkafka_core.lake.delta import DeltaTable
 from crkafka_core.lake.delta.snapshot import DeltaSnapshot
 from crkafka_core.lake.files import rows_of, written
+from crkafka_core.lake.folder import folder_of
 from crkafka_core.lake.hold import Hold
 from crkafka_core.lake.iceberg import stamps
 from crkafka_core.lake.iceberg.catalog import CatalogLog
-from crkafka_core.lake.iceberg.path import PathTable
+from crkafka_core.lake.iceberg.path import PathLog
 from crkafka_core.lake.iceberg.table import IcebergSnapshot
 from crkafka_core.lake.pool import Pool
-from crkafka_core.lake.port import CHECKPOINT, Stamp
+from crkafka_core.lake.port import CHECKPOINT, Change, Stamp
 from crkafka_core.lake.writing import Committed
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Checkpoint, Lease, Table
@@ -217,7 +218,9 @@ class ByPort(Rig):
         assert snapshot is not None
         add = written(log.storage, f"others/{snapshot.version}.parquet", table.to_batches())
         with self.as_others():
-            snapshot.commit(add, list(snapshot.files()) if removing else [], STRANGER, changes_rows=changes_rows)
+            snapshot.commit(
+                STRANGER, Change(add, list(snapshot.files()) if removing else [], changes_rows=changes_rows)
+            )
 
     @contextmanager
     def as_others(self) -> Iterator[None]:
@@ -261,10 +264,15 @@ class Toy(ByPort):
         LOGS[str(self.path)] = list(saved)
 
 
+class AtPath(PathLog):
+    def __init__(self, name: str, path: str, options: Mapping[str, str]) -> None:
+        super().__init__(folder_of(path, options), name)
+
+
 class Iceberg(ByPort):
     """At a path. Spark's own commits between ours: tests/lake/iceberg."""
 
-    log: type = PathTable
+    log: type = AtPath
     snapshot: type = IcebergSnapshot
 
     def rows(self) -> list[Row]:
@@ -292,8 +300,8 @@ class CatalogByPath(CatalogLog):
             load_catalog("lake", type="sql", uri=f"sqlite:///{path}/catalog.db", warehouse=f"file://{path}"),
             "bronze.orders",
             options,
+            name,
         )
-        self.name = name
         self.load = partial(self._catalog.load_table, self._identifier)
 
 
@@ -388,7 +396,7 @@ class TypedIceberg(Typed, Iceberg):
     """At a path."""
 
     base: type[Rig] = Iceberg
-    log: type = PathTable
+    log: type = AtPath
     snapshot: type = IcebergSnapshot
 
 

@@ -200,13 +200,13 @@ def test_a_wider_type_of_a_shape_is_refused_by_delta_before_files_are_made(
     """Delta widens no column: each try made all files, was refused by the commit, and left them behind."""
     landing = landed(tmp_path, {"name": "even", "shape": "arrow:tests.lake.test_arrow:numbers"})
     landing.land(2)
-    road.advance(landing.region, "even")
+    road.advance(landing.region, "even", means=MEANS)
     landing.land(2)
     before = set((tmp_path / "even").rglob("*.parquet"))
     with monkeypatch.context() as patch:
         patch.setenv("CRKAFKA_TEST_WIDE", "1")
         with pytest.raises(ConfigError, match="column n is int32 and would become int64"):
-            road.advance(landing.region, "even")
+            road.advance(landing.region, "even", means=MEANS)
     assert set((tmp_path / "even").rglob("*.parquet")) == before
-    road.advance(landing.region, "even")
+    road.advance(landing.region, "even", means=MEANS)
     assert [n for _, n in rows(landing, "even", "n")] == [0, 1, 2, 3]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import struct
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,12 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable as Reader
 
+from crkafka_core.lake import vectors
 from crkafka_core.lake.columns import RAW
 from crkafka_core.lake.delta import DeltaTable
 from crkafka_core.lake.delta.state import load
 from crkafka_core.lake.delta.table import _known
-from crkafka_core.lake.port import CannotCommit, Moved, NewFile, Stamp
+from crkafka_core.lake.port import CannotCommit, Change, Moved, NewFile, Stamp
 from tests.lake.rig import Rig
 
 
@@ -61,9 +61,9 @@ def test_a_commit_counts_only_directly_after_what_was_looked_at(tmp_path: Path) 
     table = made(tmp_path)
     first, second = table.look(), table.look()
     assert first is not None and second is not None
-    first.commit((), (), stamp(1))
+    first.commit(stamp(1))
     with pytest.raises(Moved):
-        second.commit((), (), stamp(2))
+        second.commit(stamp(2))
     with pytest.raises(Moved):
         table.create(RAW, (), stamp(0), {})
     assert (after := table.look()) is not None and after.stamp("u", "t") is not None
@@ -74,7 +74,7 @@ def test_a_table_whose_folder_was_put_back_is_read_anew(tmp_path: Path) -> None:
     table = made(tmp_path)
     snapshot = table.look()
     assert snapshot is not None
-    mine = snapshot.commit((), (), stamp(1))
+    mine = snapshot.commit(stamp(1))
     path = tmp_path / "t" / "_delta_log" / f"{mine.version:020d}.json"
     path.write_text(path.read_text().replace('"version": 1', '"version": 5', 1))
     there = table.look()
@@ -103,17 +103,17 @@ def test_what_asks_more_of_a_commit_than_we_write_is_refused_by_name(
     snapshot = table.look()
     assert snapshot is not None
     with pytest.raises(CannotCommit, match=named):
-        snapshot.commit((), (), stamp(1))
+        snapshot.commit(stamp(1))
 
 
 def test_append_only_is_heeded(tmp_path: Path) -> None:
     table = made(tmp_path, **{"delta.appendOnly": "true"})
     snapshot = table.look()
     assert snapshot is not None
-    after = snapshot.commit([NewFile("a.parquet", 1, 1)], (), stamp(1))
+    after = snapshot.commit(stamp(1), Change([NewFile("a.parquet", 1, 1)]))
     with pytest.raises(CannotCommit, match="appendOnly"):
-        after.commit((), list(after.files()), stamp(2))
-    after.commit((), list(after.files()), stamp(2), changes_rows=False)
+        after.commit(stamp(2), Change((), list(after.files())))
+    after.commit(stamp(2), Change((), list(after.files()), changes_rows=False))
 
 
 def test_columns_come_by_a_commit(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_columns_come_by_a_commit(tmp_path: Path) -> None:
     snapshot = table.look()
     assert snapshot is not None
     wider = RAW.append(pa.field("more", pa.float64()))
-    after = snapshot.commit((), (), stamp(1), schema=wider)
+    after = snapshot.commit(stamp(1), Change(schema=wider))
     assert after.schema.names[-1] == "more" == pa.schema(Reader(str(tmp_path / "t")).schema().to_arrow()).names[-1]
 
 
@@ -148,19 +148,9 @@ def mark_first_row(rig: Rig) -> int:
     state = load(rig.means.logs(rig.region, rig.table()).storage)
     assert state is not None
     (added,) = state.files.values()
-    # A roaring bitmap of 64 bits with the one position 0, inline in base85 as Delta has it.
-    small = struct.pack("<II", 12346, 1) + struct.pack("<HH", 0, 0) + struct.pack("<I", 16) + struct.pack("<H", 0)
-    data = struct.pack("<I", 1681511377) + struct.pack("<Q", 1) + struct.pack("<I", 0) + small
-    data += b"\0" * (-len(data) % 4)
-    alphabet = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
-    text = ""
-    for at in range(0, len(data), 4):
-        number, word = int.from_bytes(data[at : at + 4], "big"), ""
-        for _ in range(5):
-            number, digit = divmod(number, 85)
-            word = alphabet[digit] + word
-        text += word
-    vector = {"storageType": "i", "pathOrInlineDv": text, "sizeInBytes": len(data), "cardinality": 1}
+    data = vectors.bitmap([0])
+    inline = vectors._z85(data + b"\0" * (-len(data) % 4))
+    vector = {"storageType": "i", "pathOrInlineDv": inline, "sizeInBytes": len(data), "cardinality": 1}
     add = {key: value for key, value in added.action.items() if value is not None}
     remove = {
         "path": add["path"],
@@ -209,8 +199,8 @@ def test_a_column_is_not_widened_inside_of_another_either(tmp_path: Path, wraps:
     table = DeltaTable("t", str(tmp_path / "t"), {})
     there = table.create(pa.schema([("c", wraps(pa.int32()))]), (), Stamp("u", "t", 0, 0, 0), {})
     with pytest.raises(CannotCommit, match=r"column c.* is int32 and would become int64"):
-        there.commit([], [], stamp(1), schema=pa.schema([("c", wraps(pa.int64()))]))
+        there.commit(stamp(1), Change(schema=pa.schema([("c", wraps(pa.int64()))])))
     grown = wraps(pa.struct([("a", pa.int32())])), wraps(pa.struct([("a", pa.int32()), ("b", pa.int64())]))
     table = DeltaTable("t", str(tmp_path / "grown"), {})
     there = table.create(pa.schema([("c", grown[0])]), (), Stamp("u", "t", 0, 0, 0), {})
-    assert there.commit([], [], stamp(1), schema=pa.schema([("c", grown[1])])).schema.field("c").type.equals(grown[1])
+    assert there.commit(stamp(1), Change(schema=pa.schema([("c", grown[1])]))).schema.field("c").type.equals(grown[1])

@@ -20,7 +20,7 @@ from deltalake import DeltaTable, QueryBuilder
 from crkafka_core.control import Reader
 from crkafka_core.lake import audit, road
 from crkafka_core.lake.iceberg import values
-from crkafka_core.lake.keys import Keys
+from crkafka_core.lake.keyed import Keys
 from crkafka_core.lake.port import CHECKPOINT, DataFile
 from crkafka_core.lake.vectors import Positions
 from crkafka_core.model.errors import ConfigError, Refused

@@ -64,7 +64,7 @@ def test_of_two_commits_at_once_one_is_refused(bucket: str, s3_options: dict[str
         def commit(at: int, snapshots: list = snapshots, start: threading.Barrier = start, n: int = permit) -> None:  # type: ignore[type-arg]
             start.wait()
             try:
-                snapshots[at].commit((), (), Stamp(f"u{at}", "bronze", n, at, 0))
+                snapshots[at].commit(Stamp(f"u{at}", "bronze", n, at, 0))
                 ends.append("made")  # noqa: B023
             except Moved:
                 ends.append("refused")  # noqa: B023

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,12 +23,12 @@ import pytest
 from crkafka_core.config.resolving import remember
 from crkafka_core.config.typed import RegistryConfig, TypedConfig
 from crkafka_core.decode.batch import REASON, BadRecord
-from crkafka_core.decode.decoders import Avro, Decoder, Json
+from crkafka_core.decode.decoders import Avro, Json
 from crkafka_core.decode.registry import RegistryAway
 from crkafka_core.decode.typed import Typing, source
 from crkafka_core.lake import new_files
 from crkafka_core.lake.new_files import Output
-from crkafka_core.lake.pool import Pool, PoolClosed, WorkerDied
+from crkafka_core.lake.pool import Pool, PoolClosed, WorkerDied, segments_in_shares
 from crkafka_core.lake.port import CHECKPOINT, NewFile, Part
 from crkafka_core.lake.transform import Shape, numbered
 from crkafka_core.lake.worker import Made, Source
@@ -37,6 +37,7 @@ from crkafka_core.model.offsets import TP
 from crkafka_core.plane import reading
 from crkafka_core.segments.errors import SegmentMissing
 from crkafka_core.segments.storage import Storage
+from tests.lake.deadly import Deadly, Unlucky
 from tests.rigs.landing import Landing, records
 from tests.rigs.memory import MemoryStore
 from tests.rigs.schema_registry import FakeRegistry
@@ -81,7 +82,7 @@ def pool() -> Iterator[Pool]:
 
 def shares(pool: Pool, landing: Landing) -> list[Source]:
     plan = landing.region.plane.read(lambda reader, row: reading.plan(reader, row))
-    return pool.shares(landing.storage, plan.segments, plan.selection)
+    return segments_in_shares(landing.storage, plan.segments, plan.selection, pool.workers)
 
 
 def outputs(folder: Path, *names: str, parts: tuple[Part, ...] = ()) -> dict[str, Output]:
@@ -142,7 +143,7 @@ def check_told(folder: Path, file: NewFile, columns: list[str]) -> None:
 
 def test_records_through_a_users_function(pool: Pool, tmp_path: Path) -> None:
     landing = landed(tmp_path, checkpoints=2)
-    shape = Shape(f"{__name__}:odd_and_even")
+    shape = Shape("tests.lake.deadly:odd_and_even")
     assert {name: schema.names for name, schema in shape.schemas().items()} == {"odd": ["offset"], "even": ["offset"]}
     halves = outputs(tmp_path, "odd", "even")
     made = pool.files(shares(pool, landing), shape, halves)
@@ -150,12 +151,7 @@ def test_records_through_a_users_function(pool: Pool, tmp_path: Path) -> None:
         rows = rows_of(tmp_path, name, made)
         assert {(r[CHECKPOINT], r["offset"]) for r in rows} == {(o // 50 + 1, o) for o in range(100) if o % 2 == rest}
     with pytest.raises(ConfigError, match=r"cannot be imported: .*no_such"):
-        pool.files(shares(pool, landing), Shape(f"{__name__}:no_such"), halves)
-
-
-def odd_and_even(records: pa.RecordBatch) -> Mapping[str, pa.RecordBatch]:
-    odd = pc.equal(pc.bit_wise_and(records.column("offset"), 1), 1)
-    return {"odd": records.filter(odd).select(["offset"]), "even": records.filter(pc.invert(odd)).select(["offset"])}
+        pool.files(shares(pool, landing), Shape("tests.lake.deadly:no_such"), halves)
 
 
 def test_files_are_parted_by_transforms_of_columns(pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,23 +181,6 @@ def test_files_are_parted_by_transforms_of_columns(pool: Pool, tmp_path: Path, m
         by = [r["who"] for r in rows]
         assert (told["who_bucket"] is None) == (None in by)
     assert seen == {(p, t) for p in (0, 1) for t in (None, 0, 40, 80, 120)}
-
-
-@dataclass(frozen=True)
-class Deadly(Decoder):
-    """JSON, but the value `crash` ends the process, and `slow` is slow."""
-
-    def open(self, kind: pa.DataType) -> Any:
-        usual = Json().open(kind)
-
-        def decode(value: bytes, topic: str) -> Mapping[str, Any]:
-            if value == b"crash":
-                os.kill(os.getpid(), signal.SIGSEGV)
-            if value == b"slow":
-                time.sleep(30)
-            return usual(value, topic)
-
-        return decode
 
 
 def crashing(offset: int) -> bytes | None:
@@ -261,13 +240,7 @@ def test_a_process_that_is_killed_from_outside_costs_a_new_one_and_no_record(tmp
         made = pool.files(shares(pool, landing), JSON, outputs(tmp_path, "good", "dead"))
         assert made.records == {1: 100, 2: 100, 3: 100}
         with pytest.raises(WorkerDied, match=r"3 processes .* ended with code 7"):
-            pool.files(shares(pool, landing), Shape(f"{__name__}:ends"), outputs(tmp_path, "good"))
-
-
-def ends(records: pa.RecordBatch) -> pa.RecordBatch:
-    if records.num_rows > 1:
-        os._exit(7)
-    return records
+            pool.files(shares(pool, landing), Shape("tests.lake.deadly:ends"), outputs(tmp_path, "good"))
 
 
 def test_fault_80_a_registry_that_is_away_is_no_bad_record_and_leaves_no_file(pool: Pool, tmp_path: Path) -> None:
@@ -294,41 +267,18 @@ def test_fault_80_a_registry_that_is_away_is_no_bad_record_and_leaves_no_file(po
 def test_an_error_of_one_task_leaves_no_file_of_the_others(pool: Pool, tmp_path: Path) -> None:
     landing = landed(tmp_path, checkpoints=1, rows=40)
     plan = landing.region.plane.read(lambda reader, row: reading.plan(reader, row))
-    tasks = [pool.shares(landing.storage, [segment])[0] for segment in plan.segments]
+    tasks = [segments_in_shares(landing.storage, [segment])[0] for segment in plan.segments]
     Path(landing.storage.uri(plan.segments[-1].path).removeprefix("file://")).unlink()
     with pytest.raises(SegmentMissing):
         pool.files(tasks, JSON, outputs(tmp_path, "good", "dead"))
     assert left_behind(tmp_path / "good") + left_behind(tmp_path / "dead") == []
 
 
-def tells_a_secret(records: pa.RecordBatch) -> pa.RecordBatch:
-    if records.num_rows:
-        raise ConfigError("no " + "canary-of-" + "a-worker", hint="nor " + "canary-of-" + "a-worker")
-    return records
-
-
 def test_an_error_of_a_worker_has_no_secret_of_its_host(pool: Pool, tmp_path: Path) -> None:
     remember("canary-of-a-worker")
     with pytest.raises(ConfigError) as told:
-        pool.files(shares(pool, landed(tmp_path)), Shape("tests.lake.test_pool:tells_a_secret"), {})
+        pool.files(shares(pool, landed(tmp_path)), Shape("tests.lake.deadly:tells_a_secret"), {})
     assert "canary" not in f"{told.value} {told.value.args} {vars(told.value)}"
-
-
-class Unlucky(Deadly):
-    """The first two processes that decode the record `crash` are ended: with its batch, and when it is looked for."""
-
-    def open(self, kind: pa.DataType) -> Any:
-        usual = Json().open(kind)
-
-        def decode(value: bytes, topic: str) -> Mapping[str, Any]:
-            tries = Path(value.decode())
-            for name in ("first", "second"):
-                if not (tries / name).exists():
-                    (tries / name).touch()
-                    os.kill(os.getpid(), signal.SIGKILL)
-            return usual(b'{"id": 1}', topic)
-
-        return decode
 
 
 def test_a_record_is_not_blamed_for_a_process_that_was_ended_beside_it(tmp_path: Path) -> None:

@@ -87,6 +87,28 @@ def filled(rig: Rig, checkpoints: int = 3) -> Rig:
     return rig
 
 
+def answers_are_lost(rig: Rig, patch: pytest.MonkeyPatch) -> None:
+    commit = rig.snapshot.commit
+
+    def lost(self: Any, *given: Any) -> Any:
+        commit(self, *given)
+        raise Unknown("no answer")
+
+    patch.setattr(rig.snapshot, "commit", lost)
+
+
+def meanwhile(rig: Rig, patch: pytest.MonkeyPatch, work: Callable[[], object]) -> None:
+    """`work` is done once, between the files of a writer and its commit."""
+    commit = rig.snapshot.commit
+
+    def slept(self: Any, *given: Any) -> Any:
+        patch.setattr(rig.snapshot, "commit", commit)
+        work()
+        return commit(self, *given)
+
+    patch.setattr(rig.snapshot, "commit", slept)
+
+
 def test_each_row_comes_once_with_the_number_of_its_checkpoint(rig: Rig) -> None:
     rig.land(), rig.land()
     done = rig.advance()
@@ -143,14 +165,8 @@ def test_a_fence_that_dies_anywhere_is_made_again(rig: Rig, step: str, monkeypat
 def test_a_commit_whose_answer_was_lost_counts_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(rig)
     rig.land()
-    commit = rig.snapshot.commit
-
-    def lost(self: Any, *rest: Any, **keys: Any) -> Any:
-        commit(self, *rest, **keys)
-        raise Unknown("no answer")
-
     with monkeypatch.context() as patch:
-        patch.setattr(rig.snapshot, "commit", lost)
+        answers_are_lost(rig, patch)
         done = rig.advance()
     assert done is not None and rig.rows() == rig.truth()
 
@@ -162,7 +178,7 @@ def test_a_storage_that_refuses_each_commit_is_named_and_no_other_program(
     filled(rig)
     rig.land()
 
-    def refused(*_: Any, **__: Any) -> Any:
+    def refused(*_: Any) -> Any:
         raise Unknown("the bucket is read-only")
 
     with monkeypatch.context() as patch:
@@ -213,19 +229,16 @@ def test_a_late_writer_is_refused(rig: Rig, goes_back: bool, monkeypatch: pytest
     """It slept between its files and its commit; meanwhile others wrote, or the region went back."""
     filled(rig)
     rig.land()
-    commit = rig.snapshot.commit
 
-    def slept(self: Any, *rest: Any, **keys: Any) -> Any:
-        monkeypatch.setattr(rig.snapshot, "commit", commit)
+    def others_go_on() -> None:
         rig.writer_dies()
         if goes_back:
             rig.rewind(2)
             rig.fence()
         else:
             rig.advance()
-        return commit(self, *rest, **keys)
 
-    monkeypatch.setattr(rig.snapshot, "commit", slept)
+    meanwhile(rig, monkeypatch, others_go_on)
     with pytest.raises(CrkafkaError):
         rig.advance()
     assert rig.rows() == rig.truth()
@@ -496,14 +509,8 @@ def test_records_erased_while_their_files_were_made_leave_and_come_no_more(
 ) -> None:
     filled(each_row, 1)
     each_row.land()
-    commit = each_row.snapshot.commit
-
-    def slept(self: Any, *rest: Any, **keys: Any) -> Any:
-        monkeypatch.setattr(each_row.snapshot, "commit", commit)
-        erase.note(each_row.region, erasure.by_partition([("orders", 0, 7), ("orders", 1, 8)]))
-        return commit(self, *rest, **keys)
-
-    monkeypatch.setattr(each_row.snapshot, "commit", slept)
+    records_ = erasure.by_partition([("orders", 0, 7), ("orders", 1, 8)])
+    meanwhile(each_row, monkeypatch, lambda: erase.note(each_row.region, records_))
     with pytest.raises(Stale, match="erased while commit"):
         each_row.advance()
     each_row.advance(), each_row.advance()
@@ -561,14 +568,8 @@ def test_a_compaction_without_an_answer_deletes_nothing_that_the_table_has(
 ) -> None:
     filled(rig, 4)
     rig.landing.retire(1, 2, 3, history=10)
-    commit = rig.snapshot.commit
-
-    def lost(self: Any, *rest: Any, **keys: Any) -> Any:
-        commit(self, *rest, **keys)
-        raise Unknown("no answer")
-
     with monkeypatch.context() as patch:
-        patch.setattr(rig.snapshot, "commit", lost)
+        answers_are_lost(rig, patch)
         rig.maintain()
     assert rig.rows() == rig.truth() and not rig.look().lost
 
@@ -687,7 +688,11 @@ class Story:
                 road.erase(rig.region, "bronze", list(ids), means=rig.means)
 
 
-def test_K6_old_versions_are_forgotten_but_those_of_checkpoints_that_a_reset_can_reach(tmp_path: Path) -> None:
+def test_K6_old_versions_are_forgotten_but_those_of_checkpoints_that_a_reset_can_reach(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(expiry, "_MOST", 10)
+    monkeypatch.setattr(expiry, "_LEFT", 7)
     rig = Iceberg(tmp_path)
     versions = {}
     for number in (1, 2, 3):
@@ -697,13 +702,13 @@ def test_K6_old_versions_are_forgotten_but_those_of_checkpoints_that_a_reset_can
     rig.land(1, quiet=[0, 1])
     rig.advance()
     rig.landing.retire(1)
-    for _ in range(130):
+    for _ in range(13):
         rig.rewrite(3)
     assert rig._log().look(versions[1]) is None, "no reset reaches it"
     for number in (2, 3):
         kept = rig._log().look(versions[number])
         assert sum(file.rows for file in kept.files()) == 2 * number
-    assert len(rig._log().look().metadata.snapshots) <= 102
+    assert len(rig._log().look().metadata.snapshots) <= 12
 
 
 def test_K6_joining_files_forgets_no_version_that_a_reset_can_reach(
@@ -738,8 +743,8 @@ def test_a_file_with_a_column_that_has_another_name_now_is_not_joined(tmp_path: 
     log.look.return_value.files.return_value = before
     stamp, now = Stamp("u", "t", 0, 1, 0), rows("total").schema
     assert compact._replaced(log, now, stamp, before, tuple, left) == 2 and left == {"a.parquet"}
-    _, gone, *_ = log.look.return_value.commit.call_args.args
-    assert [file.path for file in gone] == ["b.parquet", "c.parquet"]
+    _, change = log.look.return_value.commit.call_args.args
+    assert [file.path for file in change.remove] == ["b.parquet", "c.parquet"]
     assert compact._replaced(log, now, stamp, before[:2], tuple, left) == 0
     assert log.look.return_value.commit.call_count == 1
 

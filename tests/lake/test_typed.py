@@ -130,12 +130,13 @@ def test_a_table_typed_by_a_json_schema_keeps_bad_records_beside_it_and_follows_
         advance(landing.region, "typed")
 
 
+@pytest.mark.parametrize("mode", [{}, {"mode": "upsert"}], ids=["each record", "each key"])
 @pytest.mark.parametrize("format", ["delta", "iceberg"])
-def test_fields_may_have_names_that_are_syntax_to_sql(tmp_path: Path, format: str) -> None:
+def test_fields_may_have_names_that_are_syntax_to_sql(tmp_path: Path, format: str, mode: dict[str, str]) -> None:
     file, names = tmp_path / "order.json", ["k8s.io/name", "@timestamp", "it`s", "value", "Topic", "select"]
     file.write_text(json.dumps(schema(id="integer")))
     values = {("orders", o): json.dumps(dict.fromkeys([*names, "late.too"], o)).encode() for o in range(4)}
-    table = {"name": "typed", "typed": {"json": str(file)}, "format": format}
+    table = {"name": "typed", "typed": {"json": str(file)}, "format": format, **mode}
     landing = made(tmp_path, values, table, keys=lambda o: b"%d" % o)
     for there in (names, [*names, "late.too"]):
         file.write_text(json.dumps(schema(**dict.fromkeys(there, "integer")) | {"required": []}))
@@ -244,16 +245,21 @@ def test_a_table_of_some_topics_beside_its_dead_letters_has_all_its_rows(tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("then", "now"),
-    [(["orders", "refunds"], ["orders"]), (["orders"], None), (["refunds"], ["orders", "refunds"])],
+    ("then", "now", "mode"),
+    [
+        (["orders", "refunds"], ["orders"], {}),
+        (["orders"], None, {}),
+        (["refunds"], ["orders", "refunds"], {}),
+        (["orders", "refunds"], ["orders"], {"mode": "upsert"}),
+    ],
 )
 def test_what_was_written_of_other_topics_than_are_named_today_stays_and_is_no_damage(
-    tmp_path: Path, then: list[str], now: list[str] | None
+    tmp_path: Path, then: list[str], now: list[str] | None, mode: dict[str, str]
 ) -> None:
-    landing = of_two_topics(tmp_path, {"name": "typed", "topics": then})
+    landing = of_two_topics(tmp_path, {"name": "typed", "topics": then, **mode})
     landing.land(2)
     advance(landing.region, "typed")
-    found = {name: rows_of(landing, name) for name in ("typed", "typed_dead")}
+    found = {name: sorted(map(str, rows_of(landing, name))) for name in ("typed", "typed_dead")}
     assert sum(map(len, found.values())) == 2 * len(then)
     changed = tuple(t.model_copy(update={"topics": now and tuple(now)}) for t in landing.config.tables)
     region = replace(landing.region, config=landing.config.model_copy(update={"tables": changed}))

@@ -75,41 +75,6 @@ def test_K6_what_others_did_to_rows_of_older_checkpoints_is_undone_though_their_
     assert rows_of(landing, "typed_dead") == before
 
 
-@pytest.mark.parametrize("format", ["delta", "iceberg"])
-def test_K6_fields_may_have_names_that_are_syntax_to_spark(tmp_path: Path, format: str) -> None:
-    file, names = tmp_path / "order.json", ["k8s.io/name", "@timestamp", "it`s", "value", "Topic", "select"]
-    file.write_text(json.dumps(schema(id="integer")))
-    values = {("orders", o): json.dumps(dict.fromkeys([*names, "late.too"], o)).encode() for o in range(4)}
-    table = {"name": "typed", "typed": {"json": str(file)}, "format": format, "mode": "upsert"}
-    landing = made(tmp_path, values, table, keys=lambda o: b"%d" % o)
-    for there in (names, [*names, "late.too"]):
-        file.write_text(json.dumps(schema(**dict.fromkeys(there, "integer")) | {"required": []}))
-        landing.land(2)
-        advance(landing.region, "typed")
-    found = rows_of(landing, "typed")
-    assert [[r[n] for n in names] for r in found] == [[o] * len(names) for o in range(4)]
-    assert [r["late.too"] for r in found] == [None, None, 2, 3]
-
-
-def test_K6_what_was_written_of_other_topics_than_are_named_today_stays_and_is_no_damage(
-    tmp_path: Path,
-) -> None:
-    """`mend` took the rows of a topic out that the region does not read any more, and `verify` told of them."""
-    landing = of_two_topics(tmp_path, {"name": "typed", "topics": ["orders", "refunds"], "mode": "upsert"})
-    landing.land(2)
-    advance(landing.region, "typed")
-    found = {name: sorted(map(str, rows_of(landing, name))) for name in ("typed", "typed_dead")}
-    assert sum(map(len, found.values())) == 4
-    changed = tuple(t.model_copy(update={"topics": ("orders",)}) for t in landing.config.tables)
-    region = replace(landing.region, config=landing.config.model_copy(update={"tables": changed}))
-    assert audit.look(region, "typed").clean and audit.look(region, "typed_dead").clean
-    mend(region, "typed")
-    findings = Findings()
-    assert in_tables.look(region, findings) == ("typed", "typed_dead")
-    assert list(map(str, findings.kept)) == []
-    assert {name: sorted(map(str, rows_of(landing, name))) for name in found} == found
-
-
 def test_K6_dead_letters_that_join_a_table_by_key_too_late_are_named_and_let_go(
     tmp_path: Path,
 ) -> None:

@@ -13,7 +13,6 @@ import polars
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
-from pyspark.sql import SparkSession
 
 from crkafka_core.lake import vectors
 
@@ -22,8 +21,11 @@ KEPT = [1, 2, 5, 6, 7, 8, 20, 22, 23]
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
+    return made(tmp_path / "t")
+
+
+def made(folder: Path) -> Path:
     """Ten rows and four, in two files, of which five are marked."""
-    folder = tmp_path / "t"
     for rows in (range(10), range(20, 24)):
         write_deltalake(
             folder,
@@ -81,13 +83,3 @@ def test_a_vector_is_what_it_was_written_for(table: Path) -> None:
     damaged[-6] ^= 1
     with pytest.raises(ValueError, match="damaged"):
         vectors.parsed(bytes(damaged))
-
-
-@pytest.mark.spark
-def test_spark_reads_them_and_goes_on_behind_them(table: Path, spark: SparkSession) -> None:
-    assert [row[0] for row in spark.read.format("delta").load(str(table)).orderBy("n").collect()] == KEPT
-    spark.sql(f"DELETE FROM delta.`{table}` WHERE n IN (1, 20)")
-    last = max((table / "_delta_log").glob("*.json"))
-    added = [json.loads(line)["add"] for line in last.read_text().splitlines() if "add" in json.loads(line)]
-    read = [vectors.delta_vector(add["deletionVector"], lambda name: (table / name).read_bytes()) for add in added]
-    assert sorted(vector.tolist() for vector in read) == [[0, 1], [0, 1, 3, 4, 9]]

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import pyarrow as pa
 
-from crkafka_core.lake.port import DataFile, LogEntry, Marks, Moved, NewFile, Part, Stamp
+from crkafka_core.lake.port import NO_CHANGE, Change, DataFile, LogEntry, Moved, NewFile, Part, Stamp
 from crkafka_core.segments.storage import Storage
 
 LOGS: dict[str, list[Version]] = {}
@@ -96,27 +95,16 @@ class ToySnapshot:
     def files(self, numbers: tuple[int, int] | None = None) -> Iterable[DataFile]:
         return list(self._made.files.values())
 
-    def commit(
-        self,
-        add: Sequence[NewFile],
-        remove: Collection[DataFile],
-        stamp: Stamp,
-        *,
-        marks: Mapping[DataFile, Marks] | None = None,
-        schema: pa.Schema | None = None,
-        changes_rows: bool = True,
-        info: Mapping[str, Any] | None = None,
-        keep: Callable[[], Collection[int]] = tuple,
-    ) -> ToySnapshot:
+    def commit(self, stamp: Stamp, change: Change = NO_CHANGE) -> ToySnapshot:
         """A stamp of no region is a commit of others."""
         told = stamp if stamp.uid else None
         made, version = self._made, self.version + 1
         there = dict(made.files)
-        for file in remove:
+        for file in change.remove:
             assert there.pop(file.path) == file
-        for old, new in (marks or {}).items():
+        for old, new in change.marks.items():
             there[old.path] = replace(old, marks=new)
-        for file in add:
+        for file in change.add:
             assert file.path not in there
             there[file.path] = DataFile(**{key: getattr(file, key) for key in NewFile.__dataclass_fields__})
         stamps, owner = dict(made.stamps), made.owner
@@ -127,5 +115,5 @@ class ToySnapshot:
             itertools.chain.from_iterable(file.numbers or () for file in there.values() if file.path not in made.files)
         )
         touched = (min(held), max(held)) if held and told is None else None
-        entry = LogEntry(version, told, changes_rows, touched)
-        return self._table.put(self.version, Version(there, schema or made.schema, stamps, owner, entry))
+        entry = LogEntry(version, told, change.changes_rows, touched)
+        return self._table.put(self.version, Version(there, change.schema or made.schema, stamps, owner, entry))

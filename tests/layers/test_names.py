@@ -21,25 +21,7 @@ ROOMS = (
     "crkafka_core/model",
     "crkafka_core/hosts",
     "crkafka_core/segments",
-    *(
-        f"crkafka_core/region/{file}.py"
-        for file in (
-            *(
-                "__init__",
-                "availability",
-                "caught_up",
-                "cut",
-                "driver",
-                "host",
-                "lease",
-                "metrics",
-                "probes",
-                "redeclared",
-                "region",
-            ),
-            *("retire", "timings", "waiting"),
-        )
-    ),
+    "crkafka_core/region",
     "dagster_project",
     *(f"crkafka_core/plane/{file}.py" for file in ("alarms", "events", "hosts", "lateness", "status")),
 )

@@ -56,6 +56,11 @@ class Ended:
     kill = terminate
 
 
+def test_a_member_that_fails_for_days_is_still_started_again() -> None:
+    """The pause was too large a number after 1,026 failures in a row, nine hours, and no member was started again."""
+    assert [supervisor.restart_delay(failures) for failures in (1, 2, 3, 9, 5_000)] == [0.0, 0.5, 1.0, 30.0, 30.0]
+
+
 def test_g5_who_ended_for_good_and_was_not_wanted_for_a_while_is_started_again(tmp_path: Path) -> None:
     plane = ControlPlane(MemoryStore(), "orders")
     life.declare(plane.store, Region(name="orders", uid="uid", region_index=0, members_wanted=2))

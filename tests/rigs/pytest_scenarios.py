@@ -77,10 +77,17 @@ def _lend(request: pytest.FixtureRequest, lasting: Lasting, scenario: Scenario) 
 
 
 def _record(request: pytest.FixtureRequest, scenario: Scenario, since: int = 0) -> None:
-    """How long the fault of this test kept checkpoints away: `scripts/reliability.py` writes it into the docs."""
+    """The longest time from a reset or an aborted cut to the next merge: `scripts/reliability.py` writes it into the docs."""
+    took, disturbed = list[float](), 0.0
     with contextlib.suppress(CrkafkaError):  # a test may have deleted its region
-        if (took := scenario.recovered(since)) is not None:
-            request.node.user_properties.append(("recovered", f"{took:.2f}"))
+        for event in scenario.events("reset", "abort", "merged", since=since):
+            if event.kind != "merged":
+                disturbed = disturbed or event.at
+            elif disturbed:
+                took.append(event.at - disturbed)
+                disturbed = 0.0
+    if took:
+        request.node.user_properties.append(("recovered", f"{max(took):.2f}"))
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.soak)])
@@ -110,7 +117,7 @@ def pair(
     control_plane: str,
     control_plane_url: Callable[[], str],
 ) -> Iterator[Scenario]:
-    """A running region of two static members, four partitions, a thousand records a second; the next test gets it too."""
+    """A running region of two static members and four partitions, with a steady producer; the next test gets it too."""
     kind = f"pair-{control_plane}"
     yield from _lend(
         request, lasting, lasting.get(kind, kafka, database=control_plane_url, session=SESSION_FOR_RESTARTS)

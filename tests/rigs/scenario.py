@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import importlib
 import math
 import os
 import signal
-import sqlite3
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from confluent_kafka import Consumer
-
+from checkpoints_db import initialise
 from crkafka_core.config import RegionConfig
 from crkafka_core.config.kafka_section import has_member_epochs
 from crkafka_core.dev.kafka import KafkaCluster
@@ -36,6 +32,7 @@ from crkafka_core.verify.compare import STRANGE
 from crkafka_core.verify.ledger import Ledger
 from crkafka_core.verify.verdict import Remembered, Verdict
 from crkafka_core.verify.verify import verify
+from tests.rigs.disturbances import freeze, stranger
 from tests.rigs.failpoints import HOOK, Failpoints
 from tests.rigs.forked import ForkedProcess
 
@@ -61,30 +58,6 @@ LIMIT = 45.0
 """Seconds after which something that should have happened has not (I10)."""
 
 
-def _stop(pid: int) -> None:
-    """Until each thread stands still: one whose core the machine has given to others goes on for a moment after the signal."""
-    os.kill(pid, signal.SIGSTOP)
-    while any(_state(task) not in "TZX" for task in Path("/proc").glob(f"{pid}/task/*")):
-        time.sleep(0.002)
-
-
-def _state(task: Path) -> str:
-    try:
-        return (task / "stat").read_text().rpartition(") ")[2][0]
-    except (FileNotFoundError, ProcessLookupError):
-        return "X"
-
-
-def _client(kafka: KafkaCluster, group: str, session: float) -> dict[str, Any]:
-    return {
-        "bootstrap.servers": kafka.bootstrap,
-        "group.id": group,
-        "session.timeout.ms": round(session * 1000),
-        "heartbeat.interval.ms": 300,
-        "topic.metadata.refresh.interval.ms": 500,
-    }
-
-
 class Scenario:
     """`with Scenario(kafka, tmp_path) as s: … s.kill(…) … s.finish_and_verify()`."""
 
@@ -97,7 +70,7 @@ class Scenario:
         members: int = 2,
         partitions: int = 4,
         topics: int = 1,
-        rate: float = 1_000.0,
+        rate: float = 400.0,
         abort_every: int = 0,
         url: str = "",
         replication: int = 1,
@@ -116,9 +89,11 @@ class Scenario:
         for topic in self.topics if not names else ():
             kafka.topics.create(topic, partitions, replication=replication)
         self.url = url or f"sqlite:///{folder}/{name}.db"
-        client = _client(kafka, name, session) | config.pop("kafka", {})
-        if has_member_epochs(client):  # the broker's own there
-            del client["heartbeat.interval.ms"]
+        client: dict[str, Any] = {"bootstrap.servers": kafka.bootstrap, "group.id": name}
+        client |= {"session.timeout.ms": round(session * 1000), "topic.metadata.refresh.interval.ms": 500}
+        client |= config.pop("kafka", {})
+        if not has_member_epochs(client):  # else it is the broker's
+            client.setdefault("heartbeat.interval.ms", 300)
         read: dict[str, Any] = {"pattern": pattern} if pattern else {"topics": self.topics}
         keys = {"region": name, "control_plane": self.url, "storage": str(folder / "segments"), "members": members}
         self.config = RegionConfig.of(base=folder, **SHORT | keys | read | {"kafka": client} | config)
@@ -134,7 +109,7 @@ class Scenario:
     # Life
 
     def __enter__(self) -> Self:
-        importlib.import_module("checkpoints_db").initialise(self.url)  # the core does not know its databases
+        initialise(self.url)
         self.region = Region.open(self.config)
         self.region.init()
         self.host = self.new_host()
@@ -202,7 +177,7 @@ class Scenario:
         other.config = RegionConfig.of(
             **{**self.config.model_dump(mode="json", exclude_none=True), "control_plane": other.url, **keys}
         )
-        importlib.import_module("checkpoints_db").initialise(other.url)
+        initialise(other.url)
         other.region, other.seen = Region.open(other.config), Remembered()
         other.region.init()
         other.host = other.new_host()
@@ -216,7 +191,6 @@ class Scenario:
         return self.config.member_name(number)
 
     def pids(self) -> dict[str, int]:
-        """Process ids of the living members, by name."""
         return self.host.pids()
 
     def pid(self, number: int) -> int:
@@ -231,30 +205,12 @@ class Scenario:
             self._stopped.add(pid)
             return pid
         os.kill(pid, sig)
-        if sig == signal.SIGCONT:
-            self._stopped.discard(pid)
         return pid
 
     def freeze(self, pid: int) -> None:
-        """Stop a process, not inside a transaction: SQLite has no way to take a lock from a frozen one (docs/operations.md)."""
-        _stop(pid)
-        while self._holds_the_file():
-            os.kill(pid, signal.SIGCONT)
-            time.sleep(0.01)
-            _stop(pid)
-
-    def _holds_the_file(self) -> bool:
-        """Whether somebody, most likely whom we just froze, is inside a transaction on the SQLite file for longer than one takes."""
+        """Stop a process outside of a transaction."""
         path = self.config.resolved_control_plane().removeprefix("sqlite:///")
-        if "://" in path:
-            return False
-        try:
-            with contextlib.closing(sqlite3.connect(path, timeout=1.0, isolation_level=None)) as connection:
-                connection.execute("BEGIN IMMEDIATE")
-                connection.execute("ROLLBACK")
-            return False
-        except sqlite3.OperationalError:
-            return True
+        freeze(pid, "" if "://" in path else path)
 
     def wake(self) -> None:
         """Let stopped members run again."""
@@ -283,36 +239,11 @@ class Scenario:
         return {tp for m in self.region.status().live for tp in m.partitions or ()}
 
     def incarnation(self, number: int) -> str:
-        """As registered."""
         return next((m.incarnation for m in self.region.status().members if m.name == self.member(number)), "")
 
-    @contextlib.contextmanager
-    def stranger(self) -> Iterator[None]:
-        """A foreign consumer joins the group, and leaves it at the end of the block: two rebalances without a process."""
-        consumer = Consumer(
-            {
-                **self.config.resolved_kafka(),
-                "client.id": unique("stranger"),
-                "auto.offset.reset": "latest",
-                "enable.auto.commit": False,
-                "partition.assignment.strategy": "range,roundrobin",
-            }
-        )
-        over = threading.Event()
-
-        def poll() -> None:
-            consumer.subscribe(self.topics)
-            while not over.is_set():
-                consumer.poll(0.05)
-            consumer.close()
-
-        thread = threading.Thread(target=poll, name="stranger", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            over.set()
-            thread.join()
+    def stranger(self) -> contextlib.AbstractContextManager[None]:
+        """A foreign consumer in the group."""
+        return stranger(self.config.resolved_kafka(), self.topics)
 
     # Region
 
@@ -359,7 +290,6 @@ class Scenario:
         self.until(settled, "the region is settled", timeout=timeout)
 
     def wait_phase(self, phase: Phase, *, timeout: float = LIMIT) -> None:
-        """Until the region is in this phase; members do what is due."""
         self.until(lambda: self.phase is phase, f"the region is {phase}", timeout=timeout)
 
     def wait_head(self, head: int, *, timeout: float = LIMIT) -> None:
@@ -391,17 +321,6 @@ class Scenario:
     def resets(self, since: int) -> list[Event]:
         return self.events("reset", since=since)
 
-    def recovered(self, since: int = 0) -> float | None:
-        """The longest time from a reset or an aborted cut to the next merge; None where nothing was disturbed."""
-        took, disturbed = list[float](), 0.0
-        for event in self.events("reset", "abort", "merged", since=since):
-            if event.kind != "merged":
-                disturbed = disturbed or event.at
-            elif disturbed:
-                took.append(event.at - disturbed)
-                disturbed = 0.0
-        return max(took, default=None)
-
     def until(self, condition: Callable[[], Any], what: str, *, timeout: float = LIMIT) -> Any:
         """Poll a condition; what it returns."""
         end = time.monotonic() + timeout
@@ -411,7 +330,7 @@ class Scenario:
                 return found
             if time.monotonic() > end:
                 raise AssertionError(f"not within {timeout:.0f} s: {what}\n{self.account()}")
-            time.sleep(0.02)
+            time.sleep(0.05)
 
     # The end
 

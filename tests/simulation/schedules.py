@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import combinations, islice
 
 from checkpoints_db import open_store
 from crkafka_core.control import Store
@@ -69,6 +69,34 @@ def sqlite(clock: Callable[[], float]) -> Store:
 
 
 STORES: dict[str, Stores] = {"memory": MemoryStore, "sqlite": sqlite}
+
+
+def varied(first: int, count: int) -> list[int]:
+    """Out of ten times as many seeds, those that try the most together: a hundred of them try as much as three hundred in a row."""
+    left, done, chosen = {seed: _tries(seed) for seed in range(first, first + 10 * count)}, set[tuple[str, str]](), []
+    for _ in range(count):
+        chosen.append(max(left, key=lambda seed: len(left[seed] - done)))
+        done |= left.pop(chosen[-1])
+    return chosen
+
+
+def _tries(seed: int) -> set[tuple[str, str]]:
+    """Faults at moments, faults that meet each other, and faults in a kind of region."""
+    p = plan(seed)
+    kinds = sorted({fault.kind for fault in p.faults})
+    region = (
+        p.static,
+        p.commit_at_drain,
+        p.drain,
+        p.trigger_count,
+        p.tables,
+        p.adopts,
+        p.aided,
+        p.sluggish,
+        p.from_end,
+    )
+    named = [f"{at} {value}" for at, value in enumerate((*region, p.segment_rows > 0))]
+    return {(f.kind, f.when) for f in p.faults} | {*combinations(kinds, 2)} | {(k, r) for k in kinds for r in named}
 
 
 def _chunk(seeds: Sequence[int], store: str, epochs: bool) -> Outcome:

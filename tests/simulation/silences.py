@@ -21,7 +21,7 @@ from crkafka_core.plane.member_plane import MemberPlane
 from crkafka_core.protocol import machine
 from crkafka_core.protocol import signals as sg
 from crkafka_core.region.host import LEASE as HOST
-from tests.simulation import promises
+from tests.simulation import promises, promises_of_rights
 from tests.simulation.breakage import Breakage, put
 from tests.simulation.promises import Promise
 
@@ -268,7 +268,7 @@ def a_feeder_does_not_renew_its_lease(stack: ExitStack) -> None:
     _of_kind(stack, tables.FEEDER)
 
 
-@silence(promises.nobody_takes_a_right_that_is_renewed)
+@silence(promises_of_rights.nobody_takes_a_right_that_is_renewed)
 def a_host_does_not_renew_its_lease(stack: ExitStack) -> None:
     _of_kind(stack, HOST)
 
@@ -286,12 +286,12 @@ def a_writer_does_not_renew_its_hold(stack: ExitStack) -> None:
     put(stack, permits, "renew", lambda tx, permit: permit.lease)
 
 
-for _promise in promises.SLOW_WRITES:
+for _promise in promises_of_rights.SLOW_WRITES:
     SILENCES.append(
         Silence(f"a writer does not renew its hold: {_promise.__name__}", _promise, a_writer_does_not_renew_its_hold)
     )
 
 
-@silence(promises.what_is_read_for_a_write_is_there_for_as_long_as_that_takes)
+@silence(promises_of_rights.what_is_read_for_a_write_is_there_for_as_long_as_that_takes)
 def a_reader_does_not_renew_its_hold(stack: ExitStack) -> None:
     _of_kind(stack, reading.KIND)

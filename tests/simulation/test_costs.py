@@ -7,12 +7,16 @@ from random import Random
 
 import pytest
 
+from crkafka_core.kafka.errors import REACTIONS, Fenced, KafkaFailed
 from crkafka_core.model.rows import Checkpoint, Reset, ResetCause
-from tests.rigs.simulation import Fault, History, plan, simulate
+from tests.rigs.simulation import Fault, History, answers, plan, simulate
+from tests.rigs.simulation.faults import EPOCH, Faults
 from tests.rigs.simulation.plan import MOMENTS, Plan
+from tests.rigs.simulation.scheduler import Owner
 from tests.simulation.one_failure import Watched, watched
 
-SEEDS = range(4)
+SEEDS = (0, 3)
+"""A region of four dynamic members whose cuts flow, and one of two static members whose cuts stop."""
 AT = 6.0
 
 
@@ -61,7 +65,6 @@ def test_a_start_without_faults_costs_no_reset(tables: int) -> None:
         ("initial", 1),
         ("rewind", 1),
         ("reset", 1),
-        ("partition fails", 0),
         ("no leader", 0),
         ("lose reply", 0),
         ("disturb", 0),
@@ -77,6 +80,27 @@ def test_one_fault_costs_at_most(kind: str, most: int) -> None:
         costs[seed] = seen.history.resets
         assert not DEADLINES & causes(seen), seen.history.text(last=60)
     assert max(costs.values()) <= most, {seed: cost for seed, cost in costs.items() if cost > most}
+
+
+@pytest.mark.parametrize("kind", ["poll fails", "partition fails", "question fails"])
+def test_92_every_answer_of_kafka_is_waited_for(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SPEC X11: each code once, but those after which a client is of no use any more; questions are those of a reset."""
+    waited_for = [code for code in answers.CODES if REACTIONS.get(code) not in (KafkaFailed, Fenced)]
+    left, strikes = list[int](), Faults.strikes
+
+    def each(self: Faults, who: Owner, what: str) -> bool:
+        return strikes(self, who, what) if what != kind else bool(left) and self.world.now > EPOCH + AT
+
+    monkeypatch.setattr(Faults, "strikes", each)
+    monkeypatch.setattr(answers, "draw", lambda _: left.pop())
+    asks, allowed = (), {ResetCause.START, ResetCause.STOP}
+    if kind == "question fails":
+        asks, allowed = (Fault(AT + 0.5, "reset"),), allowed | {ResetCause.PERSON, ResetCause.UNAVAILABLE}
+    for seed in SEEDS:
+        left[:] = waited_for
+        seen = with_one_fault(seed, *asks, chaos=60.0)
+        assert not left and causes(seen) <= allowed, seen.history.text(last=60)
+        assert not seen.history.stops and not seen.events("process died"), seen.history.text(last=60)
 
 
 TOLD = (
@@ -102,7 +126,7 @@ def told(seed: int) -> Plan:
 
 def test_what_is_told_is_left_to_no_deadline_and_is_nobodys_own_failure() -> None:
     """Only a planted one is: what a member cannot vouch for, or a cut that does not match, would be a consequence of something else."""
-    for seed in range(30):
+    for seed in range(16):
         chosen = told(seed)
         planted = {ResetCause.FAILURE} if any(fault.kind in FAIL for fault in chosen.faults) else set()
         seen = watched(chosen)

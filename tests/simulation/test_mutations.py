@@ -6,9 +6,10 @@ import pytest
 
 from crkafka_core.plane import cuts
 from tests.rigs.simulation import shrink, simulate
-from tests.simulation.breakage import check_fits, put
-from tests.simulation.mutations import MUTATIONS, Mutation
+from tests.simulation import mutations_around, mutations_of_handovers
+from tests.simulation.breakage import MUTATIONS, Mutation, check_fits, put
 
+assert mutations_around and mutations_of_handovers, "they fill MUTATIONS"
 WITHIN = 200
 """Schedules in which each mutation must be found; most need fewer than five."""
 

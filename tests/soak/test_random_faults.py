@@ -1,6 +1,6 @@
 """Random faults on real processes, a real Kafka of three nodes and both databases, with the oracle after each of them.
 
-A minute of it is in `make test`. Half an hour, and more:
+Half a minute of it is in `make test`. Half an hour, and more:
 
     SOAK_MINUTES=30 CRKAFKA_SOAK_SEED=7 .venv/bin/python -m pytest tests/soak/test_random_faults.py -m soak -k sqlite
 
@@ -28,22 +28,12 @@ from tests.rigs.pytest_scenarios import Lasting
 from tests.rigs.scenario import Scenario
 from tests.soak.account import Account
 from tests.soak.conftest import SECONDS, SEED
-from tests.soak.nemesis import (
-    MEMBERS,
-    TABLE,
-    Database,
-    Hosted,
-    Nemesis,
-    Pair,
-    PostgresAway,
-    SqliteLocked,
-    driver,
-    host,
-)
+from tests.soak.nemesis import MEMBERS, TABLE, Nemesis
+from tests.soak.processes import Database, Hosted, Pair, PostgresAway, SqliteLocked, driver, host
 from tests.soak.test_growth import MORE_MEMORY, Size
 
 pytestmark = pytest.mark.kafka
-SHORT = 60.0
+SHORT = 30.0
 """Seconds of faults in `make test`: always the same ones, in the same order."""
 BACKLOG = 160.0
 """Mebibytes more after a backlog was read: the client's queue (32), what the allocator keeps (64), open segments."""
@@ -93,8 +83,10 @@ def nemesis(
 
 @pytest.mark.timeout(SHORT + 480)
 @pytest.mark.parametrize("nemesis", [("sqlite", 3)], ids=["sqlite"], indirect=True)
-def test_random_faults_for_a_minute_break_no_invariant(nemesis: Nemesis, capsys: pytest.CaptureFixture[str]) -> None:
-    assert len(_strike(nemesis, SHORT, capsys, Account("sqlite", 3, SHORT))) >= SHORT / 60
+def test_random_faults_for_half_a_minute_break_no_invariant(
+    nemesis: Nemesis, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _strike(nemesis, SHORT, capsys, Account("sqlite", 3, SHORT))
 
 
 @pytest.mark.soak

@@ -55,13 +55,13 @@ def test_of_a_raw_table_a_changed_row_is_told_and_mended(spark: SparkSession, la
     sql(spark, lake, "UPDATE T SET value = CAST('x' AS BINARY) WHERE partition = 0 AND offset = 7")
     land(lake), land(lake)
     assert (lake.look().foreign, lake.look().changed) == (1, (2,))
-    lake.mend_what_is_found()
-    assert (lake.look().clean, values(spark, lake)) == (True, lake.truth())
+    lake.mend()
+    assert (lake.look().clean, values(spark, lake)) == (True, lake.values_due())
     sql(spark, lake, "DELETE FROM T WHERE partition = 0 AND offset = 3")
     assert not lake.look().clean
     erasing.erase(lake.region, {TP("orders", 0): [3]}, means=lake.means)
     land(lake)
-    assert (lake.look().clean, values(spark, lake)) == (True, lake.truth())
+    assert (lake.look().clean, values(spark, lake)) == (True, lake.values_due())
 
 
 def test_rows_leave_files_with_deletion_vectors_and_come_back_with_a_repair(spark: SparkSession, lake: Lake) -> None:
@@ -73,13 +73,13 @@ def test_rows_leave_files_with_deletion_vectors_and_come_back_with_a_repair(spar
     assert lake.look().miscounted == (1,)
     lake.landing.rewind(2)
     lake.fence()
-    assert values(spark, lake) == [value for value in lake.truth() if value != "orders#0:0:1"]
-    lake.mend_what_is_found()
-    assert values(spark, lake) == lake.truth()
+    assert values(spark, lake) == [value for value in lake.values_due() if value != "orders#0:0:1"]
+    lake.mend()
+    assert values(spark, lake) == lake.values_due()
     land(lake)
     sql(spark, lake, f"{delete} 12")
-    lake.mend_what_is_found()
-    assert (lake.look().clean, values(spark, lake)) == (True, lake.truth())
+    lake.mend()
+    assert (lake.look().clean, values(spark, lake)) == (True, lake.values_due())
 
 
 def test_what_a_user_of_spark_does_to_a_raw_table_stays_harmless(spark: SparkSession, lake: Lake) -> None:
@@ -87,13 +87,13 @@ def test_what_a_user_of_spark_does_to_a_raw_table_stays_harmless(spark: SparkSes
     for statement in ("ALTER TABLE T ADD COLUMN note STRING", "OPTIMIZE T", "REORG TABLE T APPLY (PURGE)"):
         sql(spark, lake, statement)
         land(lake)
-    assert (lake.look().clean, values(spark, lake)) == (True, lake.truth())
+    assert (lake.look().clean, values(spark, lake)) == (True, lake.values_due())
 
 
 def test_of_a_raw_table_a_renamed_column_goes_on_in_its_files(spark: SparkSession, lake: Lake) -> None:
     sql(spark, lake, NAMES, "ALTER TABLE T RENAME COLUMN offset TO place")
     land(lake)
-    assert (lake.look().clean, values(spark, lake)) == (True, lake.truth())
+    assert (lake.look().clean, values(spark, lake)) == (True, lake.values_due())
     places = spark.read.format("delta").load(str(lake.path)).select("place").collect()
     assert sorted({row[0] for row in places}) == list(range(10))
 
@@ -125,13 +125,13 @@ def test_a_delta_table_that_is_clustered_goes_on_without_spark_and_stays_so(spar
     land(lake)
     sql(spark, lake, "OPTIMIZE T")
     land(lake), land(lake)
-    assert values(spark, lake) == lake.truth()
+    assert values(spark, lake) == lake.values_due()
     lake.landing.rewind(1)  # out of a file that OPTIMIZE has made of two checkpoints
     lake.fence()
-    assert values(spark, lake) == lake.truth()
+    assert values(spark, lake) == lake.values_due()
     land(lake)
     detail = spark.sql(f"DESCRIBE DETAIL delta.`{lake.path}`").collect()[0]
     assert (detail["clusteringColumns"], detail["numFiles"]) == (["topic", "offset"], 3)
     sql(spark, lake, "OPTIMIZE T FULL", "ALTER TABLE T CLUSTER BY NONE")
     land(lake)
-    assert (lake.look().clean, values(spark, lake)) == (True, lake.truth())
+    assert (lake.look().clean, values(spark, lake)) == (True, lake.values_due())

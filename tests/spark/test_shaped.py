@@ -234,7 +234,7 @@ def test_who_has_not_got_the_shape_cannot_write(spark: SparkSession, place: Plac
     with pytest.raises(ConfigError, match=r"shape shop\.shapes:gone of table orders cannot be imported"):
         tables.advance(spark, landing.region, "orders")
     with pytest.raises(
-        ConfigError, match=r"shop\.shapes:gone, a function of DataFrames: rows are made by Spark, and none is here"
+        ConfigError, match=r"shop\.shapes:gone, a function of DataFrames: Spark makes its rows, and none is here"
     ):
         tables.advance(None, landing.region, "orders")
 

@@ -9,36 +9,34 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 
-from crkafka_core.lake import audit, road
 from crkafka_core.lake.delta import DeltaTable as DeltaLog
 from crkafka_core.lake.delta.snapshot import DeltaSnapshot as Snapshot
-from crkafka_core.model.errors import CrkafkaError, LeaseLost, NotRunning, Refused
+from crkafka_core.model.errors import CrkafkaError, LeaseLost, Refused
 from crkafka_core.plane import retire
-from crkafka_core.region.retire import delete_all
-from crkafka_core.segments.batch import SCHEMA, SEGMENT
+from crkafka_core.segments.batch import SCHEMA
 from crkafka_core.segments.storage import Storage
-from tests.tables.conftest import Crash, Lake, dies_at, upto
+from tests.lake.rig import Crash, dies_at
+from tests.tables.conftest import Lake, upto
 
 
 def test_only_empty_checkpoints_are_acknowledged_without_a_commit(lake: Lake) -> None:
-    lake.landing.land(0)
-    road.advance(lake.region, "bronze")
+    lake.land(0)
+    lake.advance()
     assert (lake.table().acknowledged, lake.path.exists()) == (1, False)
-    lake.landing.land(5)
-    road.advance(lake.region, "bronze")
+    lake.land(5)
+    lake.advance()
     version = lake.delta().version()
-    lake.landing.land(0)
-    road.advance(lake.region, "bronze")
+    lake.land(0)
+    lake.advance()
     assert (lake.table().acknowledged, lake.delta().version()) == (3, version)
 
 
 def test_the_log_tells_whose_commit_it_is_and_bounds_of_each_file(lake: Lake) -> None:
-    lake.landing.land(5)
-    done = road.advance(lake.region, "bronze")
+    lake.land(5)
+    done = lake.advance()
     assert done is not None
     told = json.loads(lake.delta().history(1)[0]["userMetadata"])
     assert told["crkafka"]["uid"] == lake.landing.uid and told["crkafka"]["number"] == done.number
@@ -53,98 +51,33 @@ def test_the_log_tells_whose_commit_it_is_and_bounds_of_each_file(lake: Lake) ->
     }
 
 
-def test_the_table_keeps_its_files_whatever_becomes_of_the_region(lake: Lake) -> None:
-    for _ in range(3):
-        lake.landing.land(5)
-    road.advance(lake.region, "bronze")
-    lake.landing.retire(1, 2)
-    assert lake.rows() == upto(15)
-    delete_all(lake.landing.storage, lake.landing.uid)
-    assert lake.rows() == upto(15)
-
-
 def test_what_the_user_does_to_the_table_leaves_segments_alone(lake: Lake) -> None:
     for _ in range(3):
-        lake.landing.land(5)
-        road.advance(lake.region, "bronze")
+        lake.land(5)
+        lake.advance()
     lake.delta().optimize.compact()
     lake.delta().vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
     named = lake.region.plane.read(lambda reader, row: retire.named(reader))
     assert named and all(lake.landing.storage.exists(path) for path in named)
-    lake.landing.land(5)
-    road.advance(lake.region, "bronze")
-    assert lake.rows() == upto(20)
-    assert audit.look(lake.region, "bronze").clean
-
-
-def test_rows_of_a_writer_that_died_after_its_commit_come_once_though_the_user_compacts_them(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """At each other step, and without the user: tests/lake/test_road.py."""
-    lake.landing.land(5)
-    road.advance(lake.region, "bronze")
-    lake.landing.land(5), lake.landing.land(5)
-    with monkeypatch.context() as patch, pytest.raises(Crash):
-        dies_at("after the commit")(patch)
-        road.advance(lake.region, "bronze")
-    lake.delta().optimize.compact()
-    lake.writer_dies()
-    lake.landing.land(5)
-    road.advance(lake.region, "bronze", limit=1)
-    road.advance(lake.region, "bronze")
-    assert lake.rows() == upto(20)
-    assert audit.look(lake.region, "bronze").clean
-
-
-def test_superseded_rows_leave_with_the_fence_and_nothing_else_does(lake: Lake) -> None:
-    for _ in range(3):
-        lake.landing.land(5)
-    road.advance(lake.region, "bronze")
-    lake.landing.rewind(1)
-    with pytest.raises(NotRunning, match="fence first"):
-        road.advance(lake.region, "bronze")
-    assert road.fence(lake.region, "bronze").acknowledged == 1
-    assert lake.rows() == upto(5)
-    lake.landing.land(7)
-    road.advance(lake.region, "bronze")
-    assert lake.rows() == upto(12)
-    lake.landing.rewind(1)
-    road.fence(lake.region, "bronze")
-    assert lake.rows() == upto(5)
-    assert audit.look(lake.region, "bronze").clean
-
-
-@pytest.mark.parametrize("target", [0, 1, 3])
-def test_rows_leave_exactly_also_out_of_files_that_the_user_has_compacted(lake: Lake, target: int) -> None:
-    for _ in range(3):
-        lake.landing.land(5)
-        road.advance(lake.region, "bronze")
-    lake.delta().optimize.compact()
-    lake.landing.land(5)
-    road.advance(lake.region, "bronze")
-    lake.landing.rewind(target)
-    road.fence(lake.region, "bronze")
-    assert lake.rows() == upto(5 * target)
-    assert audit.look(lake.region, "bronze").clean
-    lake.landing.land(8)
-    road.advance(lake.region, "bronze")
-    assert lake.rows() == upto(5 * target + 8)
-    assert audit.look(lake.region, "bronze").clean
+    lake.land(5)
+    lake.advance()
+    assert lake.places() == upto(20)
+    assert lake.look().clean
 
 
 def test_a_commit_that_sql_did_not_hear_of_leaves_with_a_rewind(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    lake.landing.land(5)
-    road.advance(lake.region, "bronze")
-    lake.landing.land(5), lake.landing.land(5)
+    lake.land(5)
+    lake.advance()
+    lake.land(5), lake.land(5)
     with monkeypatch.context() as patch, pytest.raises(Crash):
-        dies_at("after the commit")(patch)
-        road.advance(lake.region, "bronze")
+        dies_at("after the commit", lake, patch)
+        lake.advance()
     lake.delta().optimize.compact()
     lake.landing.rewind(2)
-    road.fence(lake.region, "bronze")
-    assert lake.rows() == upto(10)
-    road.advance(lake.region, "bronze")
-    assert lake.rows() == upto(10)
+    lake.fence()
+    assert lake.places() == upto(10)
+    lake.advance()
+    assert lake.places() == upto(10)
 
 
 class Late(threading.Thread):
@@ -184,51 +117,28 @@ def test_a_late_first_write_is_refused_by_the_table_that_the_fence_made(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     """A table that is not there yet; the writer sleeps before its first look, before making it, before its commit."""
-    lake.landing.land(5), lake.landing.land(5)
-    late = Late(
-        monkeypatch, Snapshot if step == "commit" else DeltaLog, step, lambda: road.advance(lake.region, "bronze")
-    )
+    lake.land(5), lake.land(5)
+    late = Late(monkeypatch, Snapshot if step == "commit" else DeltaLog, step, lambda: lake.advance())
     lake.writer_dies()
     lake.landing.rewind(1)
-    road.fence(lake.region, "bronze")
+    lake.fence()
     assert isinstance(late.let_go(), LeaseLost)
-    assert lake.rows() == []
-    road.advance(lake.region, "bronze")
-    assert (lake.rows(), lake.delta().version()) == (upto(5), 2)
-
-
-@pytest.mark.parametrize("step", ["look", "commit"])
-def test_a_late_write_is_refused_after_a_fence_and_after_anothers_commit(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
-    what = Snapshot if step == "commit" else DeltaLog
-    lake.landing.land(5)
-    road.advance(lake.region, "bronze")
-    lake.landing.land(5)
-    late = Late(monkeypatch, what, step, lambda: road.advance(lake.region, "bronze"))
-    lake.writer_dies()
-    road.advance(lake.region, "bronze")
-    assert isinstance(late.let_go(), LeaseLost)
-    assert lake.rows() == upto(10)
-    lake.landing.land(5)
-    late = Late(monkeypatch, what, step, lambda: road.advance(lake.region, "bronze"))
-    lake.landing.rewind(1)
-    road.fence(lake.region, "bronze")
-    assert isinstance(late.let_go(), LeaseLost)
-    assert lake.rows() == upto(5)
+    assert lake.places() == []
+    lake.advance()
+    assert (lake.places(), lake.delta().version()) == (upto(5), 2)
 
 
 def test_superseded_rows_that_a_restore_brought_back_are_found_and_removed(lake: Lake) -> None:
-    lake.landing.land(5), lake.landing.land(5)
-    road.advance(lake.region, "bronze")
+    lake.land(5), lake.land(5)
+    lake.advance()
     before = lake.delta().version()
     lake.landing.rewind(1)
-    road.fence(lake.region, "bronze")
+    lake.fence()
     lake.delta().restore(before)
-    assert audit.look(lake.region, "bronze").strangers == (2,)
-    lake.mend_what_is_found()
-    assert lake.rows() == upto(5)
-    assert audit.look(lake.region, "bronze").clean
+    assert lake.look().strangers == (2,)
+    lake.mend()
+    assert lake.places() == upto(5)
+    assert lake.look().clean
 
 
 @pytest.mark.parametrize(
@@ -239,17 +149,17 @@ def test_superseded_rows_that_a_restore_brought_back_are_found_and_removed(lake:
 def test_a_table_of_another_layout_is_refused_and_says_what_to_do(
     lake: Lake, rows: pa.Table, parts: list[str] | None
 ) -> None:
-    lake.landing.land(5)
+    lake.land(5)
     write_deltalake(str(lake.path), rows, partition_by=parts)
     with pytest.raises(Refused, match=r"lacks key, .*, crkafka_checkpoint of the columns|is partitioned by"):
-        road.advance(lake.region, "bronze")
+        lake.advance()
 
 
 def test_files_are_linked_where_they_can_be_and_copied_where_not(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lake.landing.land(5)
-    road.advance(lake.region, "bronze")
+    lake.land(5)
+    lake.advance()
     linked = [p for p in lake.path.rglob("*.parquet") if "_delta_log" not in str(p)]
     assert len(linked) == 2 and all(p.stat().st_nlink == 2 for p in linked)
 
@@ -257,36 +167,27 @@ def test_files_are_linked_where_they_can_be_and_copied_where_not(
         raise OSError(18, "Invalid cross-device link")
 
     monkeypatch.setattr("os.link", cannot)
-    lake.landing.land(5)
-    road.advance(lake.region, "bronze")
-    assert lake.rows() == upto(10)
+    lake.land(5)
+    lake.advance()
+    assert lake.places() == upto(10)
     assert not list(lake.path.rglob("*.part"))
 
 
 def test_a_segment_that_is_gone_is_an_error_and_no_smaller_table(lake: Lake) -> None:
-    lake.landing.land(5)
+    lake.land(5)
     path = next(iter(lake.region.plane.read(lambda reader, row: retire.named(reader))))
     Storage.open(lake.region.config.storage).delete(path)
     with pytest.raises(CrkafkaError, match="is not there"):
-        road.advance(lake.region, "bronze")
+        lake.advance()
     assert lake.table().acknowledged == 0 and not (lake.path / "_delta_log").exists()
-
-
-def test_plain_parquet_readers_find_the_same_columns(lake: Lake) -> None:
-    lake.landing.land(5)
-    road.advance(lake.region, "bronze")
-    read = pq.ParquetDataset(
-        [str(lake.path / a) for a in pa.table(lake.delta().get_add_actions())["path"].to_pylist()]
-    ).read()
-    assert read.schema.names == SEGMENT.names == lake.delta().to_pyarrow_table().schema.names
 
 
 def test_a_lower_rewind_during_a_fence_is_followed_by_the_next_one_also_in_compacted_files(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for _ in range(10):
-        lake.landing.land(5)
-    road.advance(lake.region, "bronze")
+        lake.land(5)
+    lake.advance()
     lake.delta().optimize.compact()
     lake.landing.rewind(8)
     commit = Snapshot.commit
@@ -298,22 +199,22 @@ def test_a_lower_rewind_during_a_fence_is_followed_by_the_next_one_also_in_compa
         return version
 
     monkeypatch.setattr(Snapshot, "commit", then_rewound)
-    assert road.fence(lake.region, "bronze").acknowledged == 8
-    assert road.fence(lake.region, "bronze").acknowledged == 5
-    assert lake.rows() == upto(25)
-    lake.landing.land(5)
-    road.advance(lake.region, "bronze")
-    assert lake.rows() == upto(30)
+    assert lake.fence().acknowledged == 8
+    assert lake.fence().acknowledged == 5
+    assert lake.places() == upto(25)
+    lake.land(5)
+    lake.advance()
+    assert lake.places() == upto(30)
 
 
 def test_a_table_whose_folder_is_not_there_is_not_made_anew(lake: Lake) -> None:
     """Perhaps it is only not mounted on this machine: its rows would be in two tables, or gone."""
-    lake.landing.land(5)
-    road.advance(lake.region, "bronze")
+    lake.land(5)
+    lake.advance()
     away = lake.path.rename(lake.path.with_name("away"))
-    lake.landing.land(5)
+    lake.land(5)
     with pytest.raises(Refused, match=r"is not there, and version \d+ of it was acknowledged"):
-        road.advance(lake.region, "bronze")
+        lake.advance()
     away.rename(lake.path)
-    road.advance(lake.region, "bronze")
-    assert lake.rows() == upto(10)
+    lake.advance()
+    assert lake.places() == upto(10)

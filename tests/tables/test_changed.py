@@ -17,14 +17,9 @@ from crkafka_core.model.errors import Refused
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import TableCommit
 from crkafka_core.spark import tables
-from tests.tables.conftest import Lake, upto
+from tests.tables.conftest import Lake, filled, upto
 
-FOUND = "K6: table bronze: 1 commit of somebody else, the first is version {}"
-
-
-def filled(lake: Lake, checkpoints: int) -> None:
-    for _ in range(checkpoints):
-        lake.land(), lake.advance()
+FOUND = "K6: table bronze: 1 commit of another program, the first is version {}"
 
 
 def update(lake: Lake) -> None:
@@ -48,8 +43,8 @@ def put_another_in_its_place(lake: Lake) -> None:
 
 
 def mended(lake: Lake) -> None:
-    lake.mend_what_is_found()
-    assert lake.values() == lake.truth()
+    lake.mend()
+    assert lake.values() == lake.values_due()
     assert lake.look().clean
     assert lake.verified() == []
 
@@ -64,21 +59,15 @@ def test_a_changed_row_is_told_also_behind_commits_of_ours_and_mended(
     before = lake.look()
     assert before.foreign and before.changed == (2,)
     if compacted:
-        lake.compact(), lake.vacuum()
+        lake.optimize(), lake.vacuum()
     filled(lake, 2)
     assert (lake.look().foreign, lake.look().changed) == (1, (2,))
-    assert len([each for each in lake.verified() if "1 commit of somebody else" in each]) == 1
+    assert len([each for each in lake.verified() if "1 commit of another program" in each]) == 1
     mended(lake)
     filled(lake, 1)
     lake.landing.rewind(5)
     lake.fence()
     assert lake.look().clean
-
-
-def test_before_a_commit_of_ours_it_is_mended_too(lake: Lake) -> None:
-    filled(lake, 3)
-    update(lake)
-    mended(lake)
 
 
 def test_of_retired_checkpoints_it_is_read_again_from_kafka(lake: Lake) -> None:
@@ -99,7 +88,7 @@ def test_rows_that_come_twice_in_a_file_of_two_partitions_ask_for_nothing_that_i
     lake.landing.offsets[0][TP("orders", 1)] = 100
     filled(lake, 4)
     before = lake.values()
-    lake.compact(), lake.landing.retire(1, 2)
+    lake.optimize(), lake.landing.retire(1, 2)
     rows = lake.delta().to_pyarrow_table()
     write_deltalake(lake.delta(), rows.filter(pc.is_in(rows["offset"], pa.array([16, 116]))), mode="append")
     if not whole:
@@ -107,7 +96,7 @@ def test_rows_that_come_twice_in_a_file_of_two_partitions_ask_for_nothing_that_i
     filled(lake, 1)
     wanted = sorted({*before, *lake.values()})
     assert (lake.look().foreign, lake.look().changed) == (2 - whole, (4,))
-    lake.mend_what_is_found()  # nothing is read from Kafka
+    lake.mend()  # nothing is read from Kafka
     assert lake.values() == wanted
     assert (lake.look().clean, lake.verified()) == (True, [])
     lake.vacuum()  # what was mended is not asked for again, by the bounds of a file that is gone
@@ -120,7 +109,7 @@ def test_writing_a_checkpoint_again_brings_the_records_as_they_came(lake: Lake) 
     filled(lake, 3)
     update(lake)
     tables.rewrite(None, lake.region, "bronze", [2])
-    assert lake.values() == lake.truth()
+    assert lake.values() == lake.values_due()
     assert lake.look().foreign == 1, "it stays reported until it is mended"
     mended(lake)
 
@@ -137,27 +126,27 @@ def test_a_commit_that_sql_did_not_hear_of_vouches_for_nothing_behind_it(lake: L
 
 def test_a_persons_delete_that_is_noted_is_not_told_whatever_else_its_file_holds(lake: Lake) -> None:
     filled(lake, 3)
-    lake.compact()
+    lake.optimize()
     lake.delta().delete("partition = 0 AND offset = 7")
     assert lake.look().miscounted == (2,)
     erasing.erase(lake.region, {TP("orders", 0): [7]})
     assert lake.look().clean
     filled(lake, 2)
-    assert (lake.look().clean, lake.values(), lake.verified()) == (True, lake.truth(), [])
+    assert (lake.look().clean, lake.values(), lake.verified()) == (True, lake.values_due(), [])
 
 
 def test_what_changes_no_rows_stays_harmless(lake: Lake) -> None:
     filled(lake, 3)
-    lake.compact(), filled(lake, 1)
+    lake.optimize(), filled(lake, 1)
     lake.vacuum(), filled(lake, 1)
     lake.delta().alter.set_table_properties({"delta.checkpointInterval": "7"}), filled(lake, 1)
     lake.delta().optimize.z_order(["offset"]), filled(lake, 1)
     assert (lake.look().clean, lake.verified()) == (True, [])
-    before = lake.version()
+    before = lake.delta().version()
     update(lake)
-    lake.restore(before)
+    lake.delta().restore(before)
     filled(lake, 1)
-    assert lake.values() == lake.truth()
+    assert lake.values() == lake.values_due()
 
 
 def test_commits_of_which_sql_knows_nothing_any_more_hide_nothing(lake: Lake) -> None:
@@ -180,30 +169,24 @@ def files(lake: Lake) -> list[Path]:
     return sorted(Path(uri.removeprefix("file://")) for uri in lake.delta().file_uris())
 
 
-@pytest.mark.parametrize("retired", [False, True])
-@pytest.mark.parametrize("how", ["adopted", "compacted", "packed"])
+@pytest.mark.parametrize(("how", "retired"), [("compacted", False), ("compacted", True), ("packed", True)])
 def test_a_lost_data_file_is_told_and_mended(lake: Lake, how: str, retired: bool) -> None:
     filled(lake, 4)
-    if retired or how == "packed":
+    if retired:
         lake.landing.retire(1, 2)
-    if how == "compacted":
-        lake.compact()
-    elif how == "packed":
-        lake.maintain(10**8)
+    lake.optimize() if how == "compacted" else lake.maintain(10**8)
     gone = next(file for file in files(lake) if how != "packed" or "packed" in file.parts)
     gone.unlink()
     filled(lake, 1)
     found = lake.look()
     assert found.lost == (str(gone.relative_to(lake.path)),)
-    assert found.miscounted == {"adopted": (1,), "packed": (1, 2), "compacted": (1, 2, 3, 4)}[how]
+    assert found.miscounted == ((1, 2) if how == "packed" else (1, 2, 3, 4))
     mended(lake)
 
 
-@pytest.mark.parametrize("retired", [False, True])
-def test_a_file_that_others_took_out_comes_again_and_none_of_its_neighbours_twice(lake: Lake, retired: bool) -> None:
+def test_a_file_that_others_took_out_comes_again_and_none_of_its_neighbours_twice(lake: Lake) -> None:
     filled(lake, 3)
-    if retired:
-        lake.landing.retire(1)
+    lake.landing.retire(1)
     lake.delta().delete("partition = 0 AND offset < 5")
     filled(lake, 1)
     assert lake.look().miscounted == (1,)
@@ -215,7 +198,7 @@ def test_a_feature_with_which_the_log_cannot_be_written_is_named(lake: Lake) -> 
     filled(lake, 2)
     features = ["appendOnly", "invariants", "domainMetadata", "clustering", "rowTracking"]
     action = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": features}}
-    (lake.path / "_delta_log" / f"{lake.version() + 1:020d}.json").write_text(json.dumps(action))
+    (lake.path / "_delta_log" / f"{lake.delta().version() + 1:020d}.json").write_text(json.dumps(action))
     lake.land()
     with pytest.raises(Refused, match=r"feature with which its log cannot be written.*rowTracking") as refused:
         lake.advance()
@@ -226,7 +209,7 @@ def test_a_feature_with_which_the_log_cannot_be_written_is_named(lake: Lake) -> 
 def test_a_rewind_is_followed_though_a_file_is_lost(lake: Lake, target: int) -> None:
     """It had to be read for the fence, and mending had to wait for the fence: the region could not go on."""
     filled(lake, 3)
-    lake.compact()
+    lake.optimize()
     files(lake)[0].unlink()
     lake.landing.rewind(target)
     lake.fence()
@@ -242,9 +225,9 @@ def test_what_was_mended_is_not_told_again_once_files_were_joined(lake: Lake) ->
     rows = delta.to_pyarrow_table()
     write_deltalake(delta, rows.filter(pc.less(rows["offset"], 3)), mode="append")
     delta.delete("offset = 11")
-    lake.mend_what_is_found()
+    lake.mend()
     assert lake.look().clean
     filled(lake, 2)
-    lake.compact()
+    lake.optimize()
     assert lake.look().clean and lake.verified() == []
-    assert lake.rows() == upto(25)
+    assert lake.places() == upto(25)

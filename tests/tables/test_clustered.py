@@ -10,11 +10,12 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from crkafka_core.lake.delta import table
 from crkafka_core.lake.folder import folder_of
 from crkafka_core.model.errors import Refused
 from crkafka_core.segments.local import LocalStorage
 from crkafka_core.segments.storage import Storage
-from tests.tables.conftest import Lake, upto
+from tests.tables.conftest import Lake, filled, upto
 
 FEATURES = ["appendOnly", "invariants", "domainMetadata", "clustering"]
 DOMAIN = {"domain": "delta.clustering", "configuration": '{"clusteringColumns":[["topic"]]}', "removed": False}
@@ -25,10 +26,10 @@ class Clustered(Lake):
 
     @property
     def storage(self) -> Storage:
-        return folder_of(self.place, {})
+        return folder_of(str(self.path), {})
 
-    def land(self, rows: int = 5) -> int:
-        if self.exists():
+    def land(self, rows: int = 5, quiet: object = ()) -> int:
+        if self.path.exists():
             self.cluster(True)
         return super().land(rows)
 
@@ -44,7 +45,7 @@ class Clustered(Lake):
             {"domainMetadata": {**DOMAIN, "removed": not yes}},
         ]
         text = "\n".join(map(json.dumps, actions))
-        self.storage.put(f"_delta_log/{self.version() + 1:020d}.json", text.encode())
+        self.storage.put(f"_delta_log/{self.delta().version() + 1:020d}.json", text.encode())
 
     def by_a_user(self, work: Callable[[], object]) -> None:
         """deltalake stands for Spark here, and does not write a clustered table."""
@@ -54,31 +55,10 @@ class Clustered(Lake):
         finally:
             self.cluster(True)
 
-    def compact(self) -> None:
-        self.by_a_user(super().compact)
-
-    def vacuum(self) -> None:
-        self.by_a_user(super().vacuum)
-
-    def restore(self, version: int) -> None:
-        self.by_a_user(lambda: self.delta().restore(version))
-
-    def write_again(self, start: int) -> None:
-        self.by_a_user(lambda: super(Clustered, self).write_again(start))
-
-    def clean_log(self) -> None:
-        self.by_a_user(super().clean_log)
-
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Clustered:
     return Clustered(tmp_path)
-
-
-def filled(lake: Lake, checkpoints: int) -> None:
-    for _ in range(checkpoints):
-        lake.land()
-        lake.advance()
 
 
 def test_rows_come_and_leave_and_it_stays_clustered(lake: Clustered) -> None:
@@ -86,24 +66,27 @@ def test_rows_come_and_leave_and_it_stays_clustered(lake: Clustered) -> None:
     assert lake.delta().protocol().writer_features == FEATURES
     lake.landing.rewind(1)
     lake.fence()
-    assert lake.rows() == upto(5)
+    assert lake.places() == upto(5)
     filled(lake, 2)
     lake.landing.retire(1)
     lake.maintain(10**6)
-    assert lake.rows() == upto(15)
+    assert lake.places() == upto(15)
     assert lake.look().clean and lake.verified() == []
     lake.storage.delete(lake.delta().file_uris()[0].partition("bronze/")[2])
     assert lake.look().lost
-    lake.mend_what_is_found()
-    assert lake.look().clean and lake.rows() == upto(15)
+    lake.mend()
+    assert lake.look().clean and lake.places() == upto(15)
 
 
-def test_the_log_gets_its_checkpoints_and_they_keep_by_what_it_is_clustered(lake: Clustered) -> None:
-    filled(lake, 101)
+def test_the_log_gets_its_checkpoints_and_they_keep_by_what_it_is_clustered(
+    lake: Clustered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table, "_INTERVAL", 10)
+    filled(lake, 11)
     (kept,) = (lake.path / "_delta_log").glob("*.checkpoint.parquet")
-    assert kept.name == f"{99:020d}.checkpoint.parquet"
+    assert kept.name == f"{9:020d}.checkpoint.parquet"
     assert DOMAIN in pq.read_table(kept).column("domainMetadata").to_pylist()
-    assert lake.rows() == upto(505) and lake.look().clean
+    assert lake.places() == upto(55) and lake.look().clean
 
 
 def test_old_files_are_deleted_by_maintain(lake: Clustered) -> None:
@@ -118,7 +101,7 @@ def test_old_files_are_deleted_by_maintain(lake: Clustered) -> None:
     lake.maintain(10**6)
     left = {str(p.relative_to(lake.path)) for p in lake.path.rglob("*.parquet")}
     assert left == {uri.partition("bronze/")[2] for uri in lake.delta().file_uris()}
-    assert lake.rows() == upto(10)
+    assert lake.places() == upto(10)
 
 
 def test_append_only_is_heeded(lake: Clustered) -> None:
@@ -128,7 +111,7 @@ def test_append_only_is_heeded(lake: Clustered) -> None:
     lake.landing.rewind(1)
     with pytest.raises(Refused, match=r"delta\.appendOnly: superseded rows cannot leave"):
         lake.fence()
-    assert lake.rows() == upto(15)
+    assert lake.places() == upto(15)
 
 
 def test_where_a_commit_of_our_own_cannot_be_made_the_feature_is_named(
@@ -140,4 +123,4 @@ def test_where_a_commit_of_our_own_cannot_be_made_the_feature_is_named(
     monkeypatch.setattr(LocalStorage, "puts_new", False)
     with pytest.raises(Refused, match="cannot be written there without Spark"):
         lake.advance()
-    assert lake.rows() == upto(10)
+    assert lake.places() == upto(10)

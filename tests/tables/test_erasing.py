@@ -7,22 +7,21 @@ import shutil
 from collections.abc import Collection
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pyarrow.compute as pc
 import pytest
 
 from crkafka_core.lake import erase, erasing
-from crkafka_core.lake.delta.snapshot import DeltaSnapshot as Snapshot
-from crkafka_core.model.errors import Refused, Stale
+from crkafka_core.model.errors import Refused
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Checkpoint
 from crkafka_core.plane import limits, permits
 from crkafka_core.region import Region
 from crkafka_core.segments.batch import Batch, Run
+from tests.lake.rig import Crash, dies_at
 from tests.rigs.landing import Landing
 from tests.rigs.memory import MemoryStore
-from tests.tables.conftest import STEPS, Crash, Lake, Row, dies_at, upto
+from tests.tables.conftest import Lake, Row, filled, upto
 
 
 def erased(lake: Lake, *records: Row) -> erasing.Erased:
@@ -36,59 +35,53 @@ def without(end: int, *records: Row) -> list[Row]:
     return [row for row in upto(end) if row not in records]
 
 
-def landed(lake: Lake, checkpoints: int, rows: int = 10) -> None:
-    for _ in range(checkpoints):
-        lake.landing.land(rows)
-        lake.advance()
-
-
 PERSON = ((0, 3), (1, 0), (1, 19))
 
 
 def test_a_persons_records_leave_and_nothing_brings_them_back(lake: Lake) -> None:
-    landed(lake, 3)
+    filled(lake, 3, 10)
     assert erased(lake, *PERSON) == erasing.Erased({1: 2, 2: 1}, {})
-    assert (lake.rows(), lake.look().clean) == (without(30, *PERSON), True)
-    lake.mend([1, 2, 3])
-    assert (lake.rows(), lake.look().clean) == (without(30, *PERSON), True)
+    assert (lake.places(), lake.look().clean) == (without(30, *PERSON), True)
+    lake.rewrite(1, 2, 3)
+    assert (lake.places(), lake.look().clean) == (without(30, *PERSON), True)
     lake.write_again(4)
     assert not lake.look().clean
-    lake.mend_what_is_found()
-    assert (lake.rows(), lake.look().clean) == (without(30, *PERSON), True)
+    lake.mend()
+    assert (lake.places(), lake.look().clean) == (without(30, *PERSON), True)
     lake.landing.rewind(2)
     lake.fence()
-    assert (lake.rows(), lake.look().clean) == (without(20, *PERSON), True)
-    landed(lake, 1)
-    assert (lake.rows(), lake.look().clean) == (without(30, *PERSON), True)
+    assert (lake.places(), lake.look().clean) == (without(20, *PERSON), True)
+    filled(lake, 1, 10)
+    assert (lake.places(), lake.look().clean) == (without(30, *PERSON), True)
 
 
 def test_a_delete_by_the_user_that_is_then_noted_stays(lake: Lake) -> None:
-    landed(lake, 2)
+    filled(lake, 2, 10)
     lake.delta().delete("partition = 0 AND offset = 3")
     assert not lake.look().clean
     erased(lake, (0, 3))
-    assert (lake.rows(), lake.look().clean) == (without(20, (0, 3)), True)
+    assert (lake.places(), lake.look().clean) == (without(20, (0, 3)), True)
     assert erased(lake, (0, 3)) == erasing.Erased({1: 1}, {})  # again: nothing changes
-    assert (lake.rows(), lake.look().clean) == (without(20, (0, 3)), True)
+    assert (lake.places(), lake.look().clean) == (without(20, (0, 3)), True)
 
 
 def test_what_the_table_had_not_taken_yet_comes_without_them_also_a_whole_segment(lake: Lake) -> None:
-    lake.landing.land(10)
-    lake.landing.land(3)
+    lake.land(10)
+    lake.land(3)
     gone = (*PERSON[:2], *((p, o) for p in range(2) for o in range(10, 13)))
     erased(lake, *gone)
-    landed(lake, 1)
-    assert (lake.rows(), lake.look().clean) == (without(23, *gone), True)
+    filled(lake, 1, 10)
+    assert (lake.places(), lake.look().clean) == (without(23, *gone), True)
     lake.landing.rewind(2)
     lake.fence()
-    assert (lake.rows(), lake.look().clean) == (without(13, *gone), True)
+    assert (lake.places(), lake.look().clean) == (without(13, *gone), True)
 
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_of_retired_checkpoints_also_where_files_were_made_of_several(
     lake: Lake, packed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    landed(lake, 4)
+    filled(lake, 4, 10)
     lake.landing.retire(1, 2)
     if packed:
         lake.maintain(128 * 2**20)
@@ -98,28 +91,28 @@ def test_of_retired_checkpoints_also_where_files_were_made_of_several(
 
     monkeypatch.setattr(erase, "_in_kafka", in_kafka)
     erased(lake, *PERSON, (0, 35))
-    assert (lake.rows(), lake.look().clean) == (without(40, *PERSON, (0, 35)), True)
+    assert (lake.places(), lake.look().clean) == (without(40, *PERSON, (0, 35)), True)
     lake.maintain(128 * 2**20)
     lake.vacuum()
-    assert (lake.rows(), lake.look().clean) == (without(40, *PERSON, (0, 35)), True)
+    assert (lake.places(), lake.look().clean) == (without(40, *PERSON, (0, 35)), True)
 
 
 @pytest.mark.parametrize("retired", [False, True])
 def test_what_a_rewind_lets_the_region_read_again_comes_without_them(lake: Lake, retired: bool) -> None:
     """Kafka still has them; at the same offsets, in other checkpoints."""
-    landed(lake, 3)
+    filled(lake, 3, 10)
     erased(lake, *PERSON)
     lake.landing.rewind(0)
     lake.fence()
     if retired:  # what the rewind left behind is archived
         lake.landing.retire(1, 2, 3)
-    landed(lake, 2, 15)
-    assert (lake.rows(), lake.look().clean) == (without(30, *PERSON), True)
+    filled(lake, 2, 15)
+    assert (lake.places(), lake.look().clean) == (without(30, *PERSON), True)
     lake.landing.rewind(4)
     lake.fence()
-    landed(lake, 1, 15)
-    lake.mend([4, 6])
-    assert (lake.rows(), lake.look().clean) == (without(30, *PERSON), True)
+    filled(lake, 1, 15)
+    lake.rewrite(4, 6)
+    assert (lake.places(), lake.look().clean) == (without(30, *PERSON), True)
 
 
 def test_what_is_read_again_and_retired_before_any_reader_asked_is_noted(
@@ -141,18 +134,18 @@ def test_what_is_read_again_and_retired_before_any_reader_asked_is_noted(
 
 
 def test_at_the_same_offsets_of_a_topic_made_anew_are_others_records(lake: Lake) -> None:
-    landed(lake, 2)
+    filled(lake, 2, 10)
     erased(lake, *PERSON)
     lake.landing.rewind(0)
     lake.fence()
     lake.landing.make_topics_anew()
-    landed(lake, 2)
-    assert (lake.rows(), lake.look().clean) == (upto(20), True)
+    filled(lake, 2, 10)
+    assert (lake.places(), lake.look().clean) == (upto(20), True)
 
 
 def test_what_kafka_has_not_got_any_more_when_it_is_read_again_is_not_noted(lake: Lake) -> None:
     """A compaction of the topic took it: it would be counted as one that the table is without."""
-    landed(lake, 2)
+    filled(lake, 2, 10)
     erased(lake, (0, 3), (0, 13))
     lake.landing.rewind(0)
     lake.fence()
@@ -164,82 +157,48 @@ def test_what_kafka_has_not_got_any_more_when_it_is_read_again_is_not_noted(lake
         return Batch(kept, (Run(tp, 0, kept.num_rows, start, stop),))
 
     lake.landing._batch_of = compacted
-    landed(lake, 2)
-    assert (lake.rows(), lake.look().clean) == (without(20, (0, 3), (0, 13)), True)
+    filled(lake, 2, 10)
+    assert (lake.places(), lake.look().clean) == (without(20, (0, 3), (0, 13)), True)
     noted = lake.region.plane.read(lambda reader, _: [c.erased for c in reader.select(Checkpoint, ("id", ">", 2))])
     assert noted == [{}, {"orders": {0: [13]}}]
 
 
 def test_an_offset_without_a_record_is_refused_and_nothing_is_noted(lake: Lake) -> None:
-    landed(lake, 2)
+    filled(lake, 2, 10)
     with pytest.raises(Refused, match=r"no such record .*: orders\[1\] offset 20\. Nothing"):
         erased(lake, (0, 3), (1, 20))
-    assert (lake.rows(), lake.look().clean) == (upto(20), True)
+    assert (lake.places(), lake.look().clean) == (upto(20), True)
 
 
-def test_a_writer_that_read_them_before_does_not_count(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    landed(lake, 1)
-    lake.landing.land(10)
-    commit = Snapshot.commit
-
-    def slow(self: Snapshot, *given: Any, **keys: Any) -> int:
-        version = commit(self, *given, **keys)
-        monkeypatch.setattr(Snapshot, "commit", commit)
-        erase.note(lake.region, {TP("orders", 0): [3, 13]})
-        return version
-
-    monkeypatch.setattr(Snapshot, "commit", slow)
-    with pytest.raises(Stale, match="Records were erased while commit"):
-        lake.advance()
-    assert not lake.look().clean
-    erased(lake, (0, 3), (0, 13))
-    lake.advance()
-    assert (lake.rows(), lake.look().clean) == (without(20, (0, 3), (0, 13)), True)
-
-
-def test_a_commit_of_which_nobody_was_told_is_not_acknowledged_with_them(lake: Lake) -> None:
-    landed(lake, 1)
-    lake.landing.land(10)
-    with pytest.MonkeyPatch.context() as patch:
-        dies_at("after the commit")(patch)
-        with pytest.raises(Crash):
-            lake.advance()
-    assert lake.rows() == upto(20)
-    lake.writer_dies()
-    erased(lake, (0, 13))
-    lake.advance()
-    assert (lake.rows(), lake.look().clean) == (without(20, (0, 13)), True)
-
-
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", ["before the commit", "after the commit"])
 def test_a_process_that_dies_while_it_erases(lake: Lake, step: str) -> None:
-    landed(lake, 2)
+    filled(lake, 2, 10)
     with pytest.MonkeyPatch.context() as patch:
-        dies_at(step)(patch)
+        dies_at(step, lake, patch)
         with contextlib.suppress(Crash):
             erased(lake, *PERSON)
     lake.writer_dies()
     erased(lake, *PERSON)
-    assert (lake.rows(), lake.look().clean) == (without(20, *PERSON), True)
-    landed(lake, 1)
-    assert (lake.rows(), lake.look().clean) == (without(30, *PERSON), True)
+    assert (lake.places(), lake.look().clean) == (without(20, *PERSON), True)
+    filled(lake, 1, 10)
+    assert (lake.places(), lake.look().clean) == (without(30, *PERSON), True)
 
 
 def test_a_table_that_is_declared_anew_is_filled_without_them(lake: Lake) -> None:
-    landed(lake, 2)
+    filled(lake, 2, 10)
     erased(lake, *PERSON)
     lake.undeclare()
     shutil.rmtree(lake.path)
     lake.declare()
     lake.advance()
-    assert (lake.rows(), lake.look().clean) == (without(20, *PERSON), True)
+    assert (lake.places(), lake.look().clean) == (without(20, *PERSON), True)
 
 
 def test_another_writer_at_work_is_said_by_the_tables_name(lake: Lake) -> None:
-    landed(lake, 1)
+    filled(lake, 1, 10)
     lake.region.plane.do(lambda tx: permits.take(tx, "bronze", holder="somebody", token="other"))
     done = erased(lake, (0, 3))
     assert list(done.left) == ["bronze"] and "somebody" in done.left["bronze"]
     lake.writer_dies()
     assert erased(lake, (0, 3)).left == {}
-    assert (lake.rows(), lake.look().clean) == (without(10, (0, 3)), True)
+    assert (lake.places(), lake.look().clean) == (without(10, (0, 3)), True)

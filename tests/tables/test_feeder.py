@@ -36,17 +36,17 @@ def test_a_merged_checkpoint_is_in_the_table_at_once_without_anybody_asking(lake
     running.start()
     try:
         for n in range(1, 4):
-            lake.landing.land(5)
+            lake.land(5)
             until(lake, n)
-        assert lake.rows() == upto(15)
+        assert lake.places() == upto(15)
         lake.landing.rewind(1)
         until_fenced(lake)
-        assert lake.rows() == upto(5)
-        lake.landing.land(5)
+        assert lake.places() == upto(5)
+        lake.land(5)
         until(lake, 4)
     finally:
         running.end()
-    assert lake.rows() == upto(10)
+    assert lake.places() == upto(10)
 
 
 def until_fenced(lake: Lake, seconds: float = 10.0) -> None:
@@ -60,16 +60,16 @@ def test_what_is_merged_last_is_adopted_before_it_ends(lake: Lake) -> None:
     running = Feeder(lake.region)
     assert running.turn(0.0)
     for _ in range(3):
-        lake.landing.land(5)
+        lake.land(5)
     running._over.set()
     assert not running.turn()
-    assert lake.rows() == upto(15)
+    assert lake.places() == upto(15)
     assert lake.region.plane.read(lambda r, row: leases.held(r, plane.FEEDER)) == []
 
 
 def test_many_checkpoints_wait_and_few_commits_take_them(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(7):
-        lake.landing.land(1)
+        lake.land(1)
     advance = road.advance
     monkeypatch.setattr(road, "advance", lambda region, name, **keys: advance(region, name, limit=5, **keys))
     running = Feeder(lake.region)
@@ -84,7 +84,7 @@ def test_a_second_feeder_waits_and_who_feeds_is_seen(lake: Lake) -> None:
     assert lake.region.plane.read(who) == ""
     first, second = Feeder(lake.region), Feeder(lake.region)
     first.turn(0.0)
-    lake.landing.land(5)
+    lake.land(5)
     second._over.set()
     assert not second.turn(0.0)
     assert lake.table().acknowledged == 0
@@ -92,7 +92,7 @@ def test_a_second_feeder_waits_and_who_feeds_is_seen(lake: Lake) -> None:
     with pytest.raises(LeaseHeld), DriverLease(lake.region.plane, plane.FEEDER, "another"):
         pass
     assert first.turn(0.0)
-    assert lake.rows() == upto(5)
+    assert lake.places() == upto(5)
 
 
 def test_a_table_that_fails_is_told_once_and_tried_again_later(
@@ -104,7 +104,7 @@ def test_a_table_that_fails_is_told_once_and_tried_again_later(
         tries.append(name)
         raise Refused("the lake is dry")
 
-    lake.landing.land(5)
+    lake.land(5)
     told: list[str] = []
     running = Feeder(lake.region, tell=told.append)
     with monkeypatch.context() as patch, caplog.at_level(logging.WARNING):
@@ -114,7 +114,7 @@ def test_a_table_that_fails_is_told_once_and_tried_again_later(
     assert (tries, told) == (["bronze"], ["table bronze: the lake is dry"])
     running._failed.clear()
     running.turn(0.0)
-    assert lake.rows() == upto(5)
+    assert lake.places() == upto(5)
 
 
 def test_tables_whose_rows_spark_makes_are_left_to_it(lake: Lake) -> None:
@@ -123,9 +123,9 @@ def test_tables_whose_rows_spark_makes_are_left_to_it(lake: Lake) -> None:
             tx, "shaped", "delta", str(lake.path.parent / "shaped"), shape="shop.rows:all", here=True
         )
     )
-    lake.landing.land(5)
+    lake.land(5)
     Feeder(lake.region).turn(0.0)
-    assert lake.rows() == upto(5)
+    assert lake.places() == upto(5)
     assert lake.region.plane.read(lambda reader, _: plane.of(reader, "shaped")).commits == 0
 
 
@@ -133,12 +133,12 @@ def test_what_a_killed_host_held_does_not_hold_its_successor_up(lake: Lake) -> N
     ended = subprocess.Popen(["true"])
     ended.wait()
     dead = f"{machine()}:{ended.pid}"
-    lake.landing.land(5)
+    lake.land(5)
     for kind in (plane.FEEDER, "writer:bronze"):
         lake.region.plane.do(lambda tx, k=kind: leases.take(tx, k, holder=dead, token="dead", length=3_600))
     running = Feeder(lake.region)
     assert running.turn(0.0) and running.turn(0.0)
-    assert lake.rows() == upto(5)
+    assert lake.places() == upto(5)
 
 
 def test_process_of_another_container_of_the_same_name_is_not_taken_for_dead(lake: Lake) -> None:
@@ -164,6 +164,6 @@ def test_a_host_that_ends_says_which_table_is_left_behind_and_that_it_goes_on(la
     config = lake.region.config.model_copy(update={"tables": [left]})
     region = SimpleNamespace(config=config, plane=lake.region.plane, runtime=THREADS)
     with feeder.feeding(region, tell=told.append, news=news.append, warm=lambda *_: Warm()):  # type: ignore[arg-type]
-        lake.landing.land(5)
+        lake.land(5)
     assert news == ["10 records still come into bronze; that takes at most a minute"]
     assert told == ["table bronze is left at checkpoint 0: its next host goes on from there"]

@@ -55,13 +55,13 @@ def test_a_commit_that_hangs_holds_up_no_other_table_and_is_told_once(
     monkeypatch.setattr(keeper, "_TOGETHER", 0.2)
     running = Feeder(lake.region, tell=told.append)
     for _ in range(4):
-        lake.landing.land(5)
+        lake.land(5)
         while lake.table().acknowledged < lake.region.plane.read(lambda _, row: row.head):
             running.turn(0.0)
     time.sleep(0.6)
     running.turn(0.0)
     running.turn(0.0)
-    assert lake.rows() == upto(20)
+    assert lake.places() == upto(20)
     assert (hanging.begun, acknowledged(lake, "away")) == (1, 0)
     assert [text for text in told if "away" in text] == told and len(told) == 1, told
     hanging.let_go.set()
@@ -75,12 +75,12 @@ def test_the_end_does_not_wait_for_a_commit_that_hangs(lake: Lake, monkeypatch: 
     hanging, told = Hanging(monkeypatch, "away"), list[str]()
     monkeypatch.setattr(keeper, "_TOGETHER", 0.2)
     monkeypatch.setattr(keeper, "LAST", 1.0)
-    lake.landing.land(5)
+    lake.land(5)
     running = Feeder(lake.region, tell=told.append)
     running.begin()
     running.end()
     assert not running.is_alive()
-    assert lake.rows() == upto(5)
+    assert lake.places() == upto(5)
     assert told == ["what is still being written is left to the next host: away"]
     hanging.let_go.set()
 
@@ -99,7 +99,7 @@ def test_at_the_end_a_table_that_fails_is_not_tried_again_and_again_beside_one_t
     monkeypatch.setattr(road, "advance", advance)
     monkeypatch.setattr(keeper, "_TOGETHER", 0.2)
     monkeypatch.setattr(keeper, "LAST", 1.5)
-    lake.landing.land(5)
+    lake.land(5)
     running = Feeder(lake.region)
     running.turn(0.0)
     running._over.set()
@@ -127,7 +127,7 @@ def test_an_object_store_that_takes_connections_and_says_nothing_stops_no_other_
     running = Feeder(lake.region)
     try:
         for n in (1, 2):
-            lake.landing.land(5)
+            lake.land(5)
             if n == 1:
                 running.begin()
             end = time.monotonic() + 20

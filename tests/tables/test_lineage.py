@@ -77,7 +77,8 @@ def written(folder: Path) -> Landing:
     table = {"name": "bronze", "format": "delta", "path": str(folder / "bronze")}
     landing = Landing(MemoryStore(), folder, partitions=2, tables=[table])
     landing.land(3), landing.land(2)
-    assert writing.commit(landing.region, "bronze", writing.asking("bronze"), lambda *_: Written("7", 10)) is not None
+    ask = writing.asking(["bronze"])
+    assert writing.commit(landing.region, ask, lambda *_: [("bronze", Written("7", 10))]).required()
     return landing
 
 

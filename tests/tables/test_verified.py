@@ -12,7 +12,8 @@ from deltalake import DeltaTable, write_deltalake
 from crkafka_core.lake import road
 from crkafka_core.model.rows import Lease
 from crkafka_core.verify import steady
-from tests.tables.conftest import Crash, Lake, dies_at
+from tests.lake.rig import Crash, dies_at
+from tests.tables.conftest import Lake
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def append(lake: Lake, rows: pa.Table) -> None:
 def test_a_doubled_row_is_named(filled: Lake) -> None:
     append(filled, row(filled, 1, 7))
     assert filled.verified() == [
-        "K6: table bronze: 1 commit of somebody else, the first is version 4",
+        "K6: table bronze: 1 commit of another program, the first is version 4",
         "K6: table bronze: 1 record is there more than once (checkpoint 2, orders[1], offset 7)",
     ]
 
@@ -52,7 +53,7 @@ def test_one_doubled_and_one_missing_of_a_checkpoint_are_found_though_their_numb
     filled.land(), filled.advance()
     assert filled.look().wrong == {2}
     assert filled.verified() == [
-        "K6: table bronze: 1 commit of somebody else, the first is version 4",
+        "K6: table bronze: 1 commit of another program, the first is version 4",
         "K6: table bronze: 1 record is there more than once (checkpoint 2, orders[0], offset 6)",
         "K6: table bronze: 4 of 5 records are there (checkpoint 2, orders[0], offset 8)",
     ]
@@ -71,7 +72,7 @@ def test_a_row_that_a_rewind_left_behind_is_named(filled: Lake) -> None:
 
 
 def test_compacted_and_retired_it_is_compared_all_the_same(filled: Lake) -> None:
-    filled.compact()
+    filled.optimize()
     filled.land(), filled.advance()
     filled.landing.retire(1, 2)
     assert filled.verified() == []
@@ -84,7 +85,7 @@ def test_a_commit_that_is_not_acknowledged_is_no_finding_and_one_under_way_is_wa
 ) -> None:
     filled.land()
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Crash):
-        dies_at("after the commit")(patch)
+        dies_at("after the commit", filled, patch)
         filled.advance()
     pauses = []
 
@@ -134,7 +135,3 @@ def test_of_a_topic_made_anew_what_is_missing_is_of_the_checkpoint_whose_file_is
     anew.delta().delete("partition = 0 AND offset < 3 AND value = 'orders#1:0:0'")
     anew.land(2), anew.advance()
     assert anew.verified() == ["K6: table bronze: 2 of 3 records are there (checkpoint 3, orders[0], offset 0)"]
-
-
-def pack(lake: Lake) -> None:
-    lake.maintain(10_000_000)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
-from functools import lru_cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -17,10 +16,13 @@ import pyarrow as pa
 
 from crkafka_core.lake import vectors
 from crkafka_core.lake.delta import state as states
+from crkafka_core.lake.delta.columns import in_files, protocol_of, schema_text
 from crkafka_core.lake.delta.state import AddedFile, State
 from crkafka_core.lake.evolution import Incompatible, evolved
 from crkafka_core.lake.port import (
+    NO_CHANGE,
     CannotCommit,
+    Change,
     DataFile,
     LogEntry,
     Marks,
@@ -31,7 +33,6 @@ from crkafka_core.lake.port import (
     Stamp,
 )
 from crkafka_core.lake.vectors import Positions
-from crkafka_core.model.errors import ConfigError
 
 if TYPE_CHECKING:
     from crkafka_core.lake.delta.table import DeltaTable
@@ -99,29 +100,18 @@ class DeltaSnapshot(Snapshot):
                 file = replace(file, marks=Marks(Positions(added.key, read, vector["cardinality"], stored)))
             yield file
 
-    def commit(
-        self,
-        add: Sequence[NewFile],
-        remove: Collection[DataFile],
-        stamp: Stamp,
-        *,
-        marks: Mapping[DataFile, Marks] | None = None,
-        schema: pa.Schema | None = None,
-        changes_rows: bool = True,
-        info: Mapping[str, Any] | None = None,
-        keep: Callable[[], Collection[int]] = tuple,
-    ) -> DeltaSnapshot:
+    def commit(self, stamp: Stamp, change: Change = NO_CHANGE) -> DeltaSnapshot:
+        add, remove, marks, changes_rows = change.add, change.remove, change.marks, change.changes_rows
         self._check(bool(remove or marks) and changes_rows)
         now = max(int(time.time() * 1000), (self._in_commit_time() or 0) + 1)
-        about = commit_info(now, "WRITE" if changes_rows else "OPTIMIZE", stamp, info or {})
+        about = commit_info(now, "WRITE" if changes_rows else "OPTIMIZE", stamp, change.info)
         about |= {} if self._in_commit_time() is None else {"inCommitTimestamp": now}
-        marks = marks or {}
         by_path = {added.file.path: added for added in self._state.files.values()} if remove or marks else {}
         if lost := [file.path for file in (*remove, *marks) if file.path not in by_path]:
             raise ValueError(f"not in version {self.version}: {lost[:3]}")
         vector_file, described = self._vectors(add, marks)
         metadata: list[Mapping[str, Any]] = []
-        if schema is not None:
+        if (schema := change.schema) is not None:
             metadata = [{"metaData": {**self._state.metadata, "schemaString": self._evolved(schema)}}]
             if (protocol := protocol_of(schema, self._state.protocol)) != self._state.protocol:
                 metadata.append({"protocol": protocol})
@@ -211,116 +201,6 @@ class DeltaSnapshot(Snapshot):
             )
 
 
-@lru_cache(maxsize=1024)
-def in_files(text: str) -> pa.Schema:
-    """The columns of a schema of the log, by the names that they have in the table's files (column mapping)."""
-    return pa.schema(_struct(json.loads(text)))
-
-
-_PLAIN = {
-    "string": pa.string(),
-    "long": pa.int64(),
-    "integer": pa.int32(),
-    "short": pa.int16(),
-    "byte": pa.int8(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "boolean": pa.bool_(),
-    "binary": pa.binary(),
-    "date": pa.date32(),
-    "timestamp": pa.timestamp("us", "UTC"),
-    "timestamp_ntz": pa.timestamp("us"),
-}
-_DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
-
-
-def _struct(told: Mapping[str, Any]) -> pa.StructType:
-    """By hand: deltalake reads no schema of more than about 40 levels."""
-    return pa.struct(
-        [
-            pa.field(
-                (field.get("metadata") or {}).get("delta.columnMapping.physicalName", field["name"]),
-                _type(field["type"]),
-                nullable=field.get("nullable", True),
-            )
-            for field in told["fields"]
-        ]
-    )
-
-
-def _type(told: Any) -> pa.DataType:
-    if isinstance(told, str):
-        if decimal := _DECIMAL.fullmatch(told):
-            return pa.decimal128(int(decimal[1]), int(decimal[2]))
-        if told not in _PLAIN:
-            raise CannotCommit(f"Delta's type {told} is not supported.", hint="Drop the column, or write with Spark.")
-        return _PLAIN[told]
-    if told["type"] == "struct":
-        return _struct(told)
-    if told["type"] == "array":
-        return pa.list_(pa.field("element", _type(told["elementType"]), nullable=told.get("containsNull", True)))
-    value = pa.field("value", _type(told["valueType"]), nullable=told.get("valueContainsNull", True))
-    return pa.map_(_type(told["keyType"]), value)
-
-
-def schema_text(schema: pa.Schema) -> str:
-    """As Delta's log has it."""
-    lake = deltalake()
-    try:
-        return str(lake.Schema.from_arrow(schema).to_json())
-    except Exception as error:  # deltalake has none of its own for this
-        raise CannotCommit(
-            f"Delta has no type for {', '.join(f'{each.name}: {each.type}' for each in schema)}.",
-            hint="Let the shape give another type.",
-        ) from error
-
-
-_WRITER = (
-    (2, "appendOnly"),
-    (2, "invariants"),
-    (3, "checkConstraints"),
-    (4, "changeDataFeed"),
-    (4, "generatedColumns"),
-)
-"""Features of versions of the protocol from before features had names."""
-
-
-def protocol_of(schema: pa.Schema, there: Mapping[str, Any], *, marks: bool = False) -> Mapping[str, Any]:
-    """What a table with these columns asks of programs: times without a zone are a feature of their own, and deletion vectors are."""
-    features = {"timestampNtz"} if any(_zoneless(field.type) for field in schema) else set[str]()
-    features |= {"deletionVectors"} if marks else set()
-    if not features:
-        return there
-    reader, writer = list(there.get("readerFeatures") or ()), there.get("writerFeatures")
-    old = int(there.get("minWriterVersion", 2))
-    writer = [name for least, name in _WRITER if old >= least] if writer is None else list(writer)
-    return {
-        "minReaderVersion": 3,
-        "minWriterVersion": 7,
-        "readerFeatures": sorted({*reader, *features}),
-        "writerFeatures": sorted({*writer, *features}),
-    }
-
-
-def _zoneless(kind: pa.DataType) -> bool:
-    if pa.types.is_timestamp(kind):
-        return kind.tz is None
-    if pa.types.is_map(kind):
-        return _zoneless(kind.key_type) or _zoneless(kind.item_type)
-    if pa.types.is_list(kind):
-        return _zoneless(kind.value_type)
-    return pa.types.is_struct(kind) and any(_zoneless(field.type) for field in kind)
-
-
-def deltalake() -> Any:
-    try:
-        import deltalake
-        import deltalake.exceptions
-    except ImportError as error:
-        raise ConfigError("Delta tables need the package deltalake.", hint="pip install 'crkafka[delta]'") from error
-    return deltalake
-
-
 def _entry(version: int, text: bytes) -> LogEntry:
     actions = states.actions_of(text)
     about: dict[str, Any] = next((a["commitInfo"] for a in actions if "commitInfo" in a), {})
@@ -340,25 +220,25 @@ def _entry(version: int, text: bytes) -> LogEntry:
 
 def _stamp_in(text: str | None, version: int) -> Stamp | None:
     try:
-        told = json.loads(text or "")
-        who = told["crkafka"]
+        content = json.loads(text or "")
+        who = content["crkafka"]
         return Stamp(
-            who["uid"], who["table"], who["number"], who["token"], told["checkpoint"], told["settled"], version
+            who["uid"], who["table"], who["number"], who["token"], content["checkpoint"], content["settled"], version
         )
     except (ValueError, KeyError, TypeError):
         return None
 
 
 def commit_info(now: int, operation: str, stamp: Stamp, info: Mapping[str, Any]) -> dict[str, Any]:
-    """For people and for who reads the history; the stamp as state is `actions_of_stamp`."""
+    """The commit in the table's history; `actions_of_stamp` has the stamp as state."""
     who = {"uid": stamp.uid, "table": stamp.table, "number": stamp.permit, "token": stamp.token}
-    told = {"crkafka": who, "checkpoint": stamp.checkpoint, "settled": stamp.settled, **info}
+    content = {"crkafka": who, "checkpoint": stamp.checkpoint, "settled": stamp.settled, **info}
     return {
         "timestamp": now,
         "operation": operation,
         "operationParameters": {"mode": "Append", "partitionBy": "[]"} if operation == "WRITE" else {},
         "engineInfo": "crkafka",
-        "userMetadata": json.dumps(told),
+        "userMetadata": json.dumps(content),
         "txnId": str(uuid.uuid4()),  # unique, so that `put_version` recognises its own file
     }
 
@@ -366,11 +246,11 @@ def commit_info(now: int, operation: str, stamp: Stamp, info: Mapping[str, Any])
 def actions_of_stamp(stamp: Stamp, version: int) -> list[dict[str, Any]]:
     """What a table keeps of its last commit, as transactions of its log: they outlive the log's own commits (docs/clients.md C-P13)."""
     app = f"crkafka/{stamp.uid}/{stamp.table}"
-    told = {_OWNER: stamp.owner}
+    content = {_OWNER: stamp.owner}
     if stamp.permit:
         values = (stamp.token, stamp.checkpoint, stamp.settled + 1, version)
-        told |= {app: stamp.permit, **{f"{app}/{name}": value for name, value in zip(_STATE, values, strict=True)}}
-    return [{"txn": {"appId": key, "version": value}} for key, value in told.items()]
+        content |= {app: stamp.permit, **{f"{app}/{name}": value for name, value in zip(_STATE, values, strict=True)}}
+    return [{"txn": {"appId": key, "version": value}} for key, value in content.items()]
 
 
 def written(actions: Iterable[Mapping[str, Any]]) -> bytes:
@@ -378,9 +258,15 @@ def written(actions: Iterable[Mapping[str, Any]]) -> bytes:
     return "\n".join(json.dumps(action, ensure_ascii=False) for action in actions).encode()
 
 
+def _file(path: str, size: int, parts: Mapping[str, Any], changes_rows: bool, vector: Any) -> dict[str, Any]:
+    """What an `add` and a `remove` have in common."""
+    made = {"path": path, "size": size, "partitionValues": dict(parts), "dataChange": changes_rows}
+    return made | ({"deletionVector": vector} if vector else {})
+
+
 def _added(file: NewFile, now: int, changes_rows: bool, vector: vectors.Descriptor | None = None) -> dict[str, Any]:
     lowest, highest = (
-        {name: told for name, value in bounds.items() if (told := _in_stats(value, up=up)) is not None}
+        {name: text for name, value in bounds.items() if (text := _in_stats(value, up=up)) is not None}
         for bounds, up in ((file.lowest, False), (file.highest, True))
     )
     both = lowest.keys() & highest.keys()
@@ -391,30 +277,28 @@ def _added(file: NewFile, now: int, changes_rows: bool, vector: vectors.Descript
         "nullCount": dict(file.nulls),
         **({"tightBounds": False} if vector else {}),
     }
-    return {
-        "path": quote(file.path),
-        "partitionValues": {name: _in_path(value) for name, value in file.values.items()},
-        "size": file.bytes,
-        "modificationTime": now,
-        "dataChange": changes_rows,
-        "stats": json.dumps(stats, ensure_ascii=False),
-        **({"deletionVector": vector} if vector else {}),
-    }
+    parts = {name: _in_path(value) for name, value in file.values.items()}
+    made = _file(quote(file.path), file.bytes, parts, changes_rows, vector)
+    return made | {"modificationTime": now, "stats": json.dumps(stats, ensure_ascii=False)}
 
 
 def _marked(added: AddedFile, now: int, changes_rows: bool, vector: vectors.Descriptor | None) -> dict[str, Any]:
     """A file of the table with other marks; None: with none."""
-    action = added.action
-    stats = {**json.loads(action.get("stats") or "{}"), "tightBounds": vector is None}
-    return {
-        "path": action["path"],
-        "partitionValues": dict(action.get("partitionValues") or {}),
-        "size": action["size"],
+    stats = {**json.loads(added.action.get("stats") or "{}"), "tightBounds": vector is None}
+    return _again(added, changes_rows, vector) | {
         "modificationTime": now,
-        "dataChange": changes_rows,
         "stats": json.dumps(stats, ensure_ascii=False),
-        **({"deletionVector": vector} if vector else {}),
     }
+
+
+def _removed(added: AddedFile, now: int, changes_rows: bool) -> dict[str, Any]:
+    made = _again(added, changes_rows, added.marked)
+    return made | {"deletionTimestamp": now, "extendedFileMetadata": True}
+
+
+def _again(added: AddedFile, changes_rows: bool, vector: Any) -> dict[str, Any]:
+    action = added.action
+    return _file(action["path"], action["size"], action.get("partitionValues") or {}, changes_rows, vector)
 
 
 def _in_path(value: Any) -> str | None:
@@ -425,20 +309,6 @@ def _in_path(value: Any) -> str | None:
         at = value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo else value
         return f"{at.year:04d}-{at:%m-%d %H:%M:%S.%f}"
     return None if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _removed(added: AddedFile, now: int, changes_rows: bool) -> dict[str, Any]:
-    action = added.action
-    vector = {"deletionVector": action["deletionVector"]} if added.marked else {}
-    return {
-        "path": action["path"],
-        "deletionTimestamp": now,
-        "dataChange": changes_rows,
-        "extendedFileMetadata": True,
-        "partitionValues": dict(action.get("partitionValues") or {}),
-        "size": action["size"],
-        **vector,
-    }
 
 
 def _in_stats(value: Any, *, up: bool) -> Any:

@@ -1,4 +1,4 @@
-"""What a Delta table's log says at one version: replayed from its last checkpoint, then commit by commit."""
+"""The state of a Delta table at one version of its log: replayed from its last checkpoint, then commit by commit."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Action = Mapping[str, Any]
 
 
 class AddedFile:
-    """An `add` of the log; its statistics are parsed when somebody asks."""
+    """An `add` of the log; its statistics are parsed on demand."""
 
     def __init__(self, action: Action) -> None:
         self.action = action

@@ -13,22 +13,19 @@ import pyarrow as pa
 
 from crkafka_core.config.location import arrow_url, deltalake_options
 from crkafka_core.lake.delta import state as states
+from crkafka_core.lake.delta.columns import deltalake, in_files, protocol_of, schema_text
 from crkafka_core.lake.delta.snapshot import (
     VECTORS,
     DeltaSnapshot,
     actions_of_stamp,
     commit_info,
-    deltalake,
-    in_files,
-    protocol_of,
-    schema_text,
     written,
 )
 from crkafka_core.lake.delta.state import State
 from crkafka_core.lake.folder import folder_of, put_version
 from crkafka_core.lake.port import KEYS, CannotCommit, Moved, Part, Stamp, TableLog, TableUnavailable
 from crkafka_core.lake.vectors import vector_file
-from crkafka_core.segments.errors import without_secrets
+from crkafka_core.segments.errors import first_line
 
 _log = logging.getLogger(__name__)
 _known: dict[str, State] = {}
@@ -80,7 +77,7 @@ class DeltaTable(TableLog):
     ) -> DeltaSnapshot:
         if any(part.transform != "identity" for part in parts):
             raise CannotCommit(f"Table {self.name}: Delta has only partitions of whole columns.")
-        now, marks = _now(), KEYS in properties
+        now, marks = int(time.time() * 1000), KEYS in properties
         metadata = {
             "id": str(uuid.uuid4()),
             "format": {"provider": "parquet", "options": {}},
@@ -122,7 +119,7 @@ class DeltaTable(TableLog):
             if str(delta.metadata().configuration.get("delta.enableExpiredLogCleanup")).lower() != "false":
                 delta.cleanup_metadata()
         except (lake.exceptions.DeltaError, OSError) as error:
-            _log.warning("no checkpoint of the log of table %s: %s", self.name, _said(error))
+            _log.warning("no checkpoint of the log of table %s: %s", self.name, first_line(error))
 
     def expire(self, keep: Collection[int], older_than: float | None) -> int:
         lake = deltalake()
@@ -139,7 +136,10 @@ class DeltaTable(TableLog):
         except lake.exceptions.TableNotFoundError:
             return 0
         except (lake.exceptions.DeltaError, OSError) as error:
-            raise self.trouble(error) from error
+            raise TableUnavailable(
+                f"Table {self.name} at {self.path} could not be read or written: {first_line(error)}.",
+                hint="It is tried again.",
+            ) from error
         # One that was just made may be of a commit under way, however short the table's own retention is (SPEC K6).
         before = time.time() - _LEAST_AGE_S
         stay = {each.path for each in self.storage.list("") if each.modified >= before} if gone else set()
@@ -181,12 +181,6 @@ class DeltaTable(TableLog):
         with self.storage.open_read(path) as source:
             return bytes(source.read())
 
-    def trouble(self, error: Exception) -> TableUnavailable:
-        """What the library said, as an error with the table's name."""
-        return TableUnavailable(
-            f"Table {self.name} at {self.path} could not be read or written: {_said(error)}.", hint="It is tried again."
-        )
-
 
 _UNITS = {"hour": 1, "day": 24, "week": 168}
 _RETENTION = re.compile(r"(?:interval\s+)?(\d+)\s+(hour|day|week)s?", re.IGNORECASE)
@@ -197,11 +191,3 @@ def _hours(properties: Mapping[str, str]) -> int:
     text = properties.get("delta.deletedFileRetentionDuration")
     matched = _RETENTION.fullmatch((text or "interval 7 days").strip())
     return int(matched[1]) * _UNITS[matched[2].lower()] if matched else 10**6
-
-
-def _now() -> int:
-    return int(time.time() * 1000)
-
-
-def _said(error: Exception) -> str:
-    return without_secrets((str(error).splitlines() or [type(error).__name__])[0][:400])

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from crkafka_core.config.catalogs import warehouse
 from crkafka_core.config.location import in_catalog
+from crkafka_core.lake.folder import folder_of
 from crkafka_core.lake.port import TableLog
 
 
@@ -17,10 +18,11 @@ def open_table(name: str, path: str, options: Mapping[str, str], conf: Mapping[s
     catalog, _, identifier = path.partition(".")
     folder = warehouse(catalog, conf)
     if in_catalog(path) and folder is None:
-        from crkafka_core.lake.iceberg.catalog import CatalogTable
+        from crkafka_core.lake.iceberg.catalog import CatalogLog
+        from crkafka_core.lake.iceberg.open_catalog import open_catalog
 
-        return CatalogTable(name, path, options, conf)
-    from crkafka_core.lake.iceberg.path import PathTable
+        return CatalogLog(open_catalog(catalog, conf, options), identifier, options, name)
+    from crkafka_core.lake.iceberg.path import PathLog
 
     at = f"{folder.rstrip('/')}/{identifier.replace('.', '/')}" if in_catalog(path) and folder else path
-    return PathTable(name, at, options)
+    return PathLog(folder_of(at, options), name)

@@ -125,15 +125,11 @@ def _manifest_schema(partition: str, version: int) -> Any:
     return fastavro.parse_schema(_entries(json.loads(partition), version))
 
 
-def write_manifest(schema: Any, entries: Iterable[Entry], header: Mapping[str, str]) -> bytes:
-    return _write(schema, entries, header)
-
-
 def write_list(manifests: Iterable[Manifest], version: int, header: Mapping[str, str]) -> bytes:
-    return _write(_list_schema(version), manifests, {**header, "format-version": str(version)})
+    return write(_list_schema(version), manifests, {**header, "format-version": str(version)})
 
 
-def _write(schema: Any, records: Iterable[Mapping[str, Any]], header: Mapping[str, str]) -> bytes:
+def write(schema: Any, records: Iterable[Mapping[str, Any]], header: Mapping[str, str]) -> bytes:
     out = io.BytesIO()
     fastavro.writer(out, schema, records, codec="deflate", metadata=dict(header))
     return out.getvalue()

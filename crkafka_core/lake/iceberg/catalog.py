@@ -23,11 +23,11 @@ from pyiceberg.table.update import TableRequirement, TableUpdate
 from crkafka_core.lake.folder import folder_of
 from crkafka_core.lake.iceberg import columns, partitions, stamps
 from crkafka_core.lake.iceberg.metadata import MAIN, Metadata, Update
-from crkafka_core.lake.iceberg.open_catalog import S3_OPTIONS, open_catalog
+from crkafka_core.lake.iceberg.open_catalog import S3_OPTIONS
 from crkafka_core.lake.iceberg.table import IcebergLog, IcebergSnapshot
 from crkafka_core.lake.port import CannotCommit, Moved, Part, Stamp, TableUnavailable, Unknown
 from crkafka_core.model.errors import CrkafkaError
-from crkafka_core.segments.errors import without_secrets
+from crkafka_core.segments.errors import first_line
 from crkafka_core.segments.storage import Storage
 
 _REQUIREMENTS: TypeAdapter[tuple[TableRequirement, ...]] = TypeAdapter(tuple[TableRequirement, ...])
@@ -47,9 +47,11 @@ class CatalogLog(IcebergLog):
 
     placed_late = True
 
-    def __init__(self, catalog: Catalog, identifier: str, options: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, catalog: Catalog, identifier: str, options: Mapping[str, str] | None = None, name: str = ""
+    ) -> None:
         self._catalog, self._identifier, self._options = catalog, identifier, dict(options or {})
-        self.name = f"{catalog.name}.{identifier}"
+        self.name = name or f"{catalog.name}.{identifier}"
         self._opened: tuple[str, Mapping[str, str], Storage] | None = None
 
     @property
@@ -87,7 +89,7 @@ class CatalogLog(IcebergLog):
         made = self.look()
         if made is None or made.metadata.head is not None:
             raise Moved(f"Table {self.name} has changed since it was made.")
-        return made.commit([], [], stamp)
+        return made.commit(stamp)
 
     def put(self, base: Metadata, at: _Loaded, updates: Sequence[Update]) -> tuple[Metadata, _Loaded]:
         head = base.head and base.head["snapshot-id"]
@@ -105,11 +107,11 @@ class CatalogLog(IcebergLog):
             # A client tries again by itself after an answer that got lost, and is refused for its own first try. A snapshot that is in
             # the table needs its manifests, which are deleted after `Moved`.
             kind = Unknown if self._has(updates) else Moved
-            raise kind(f"Table {self.name} has changed since it was looked at: {_first(error)}") from error
+            raise kind(f"Table {self.name} has changed since it was looked at: {first_line(error)}") from error
         except NotImplementedError as error:
-            raise CannotCommit(f"Table {self.name} is not written by pyiceberg: {_first(error)}") from error
+            raise CannotCommit(f"Table {self.name} is not written by pyiceberg: {first_line(error)}") from error
         except Exception as error:  # of whatever the catalog is reached by
-            raise Unknown(f"Whether the commit is in table {self.name} is not known: {_first(error)}") from error
+            raise Unknown(f"Whether the commit is in table {self.name} is not known: {first_line(error)}") from error
         return _content(made.metadata), _Loaded(at.table, made.metadata_location)
 
     def metadata_file(self, at: _Loaded) -> str:
@@ -137,23 +139,9 @@ class CatalogLog(IcebergLog):
             raise
         except Exception as error:  # of whatever the catalog is reached by
             raise TableUnavailable(
-                f"Table {self.name} could not be {done}: {_first(error)}.", hint="It is tried again."
+                f"Table {self.name} could not be {done}: {first_line(error)}.", hint="It is tried again."
             ) from error
 
 
 def _content(metadata: TableMetadata) -> Metadata:
     return Metadata(metadata.model_dump(mode="json"))
-
-
-def _first(error: Exception) -> str:
-    return without_secrets((str(error).splitlines() or [type(error).__name__])[0][:400])
-
-
-class CatalogTable(CatalogLog):
-    """By a table's path, as it is declared: `catalog.schema.table`."""
-
-    def __init__(self, name: str, path: str, options: Mapping[str, str], conf: Mapping[str, str]) -> None:
-        """`conf`: settings of Spark, which name the catalog (`host.conf`)."""
-        catalog, _, identifier = path.partition(".")
-        super().__init__(open_catalog(catalog, conf, options), identifier, options)
-        self.name = name

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
+from crkafka_core.lake import evolution
 from crkafka_core.lake.port import CannotCommit
 
 Field = dict[str, Any]
@@ -31,7 +32,6 @@ _PLAIN = {
     "binary": pa.binary(),
     "uuid": pa.binary(16),
 }
-_WIDER = {("int", "long"), ("float", "double")}
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
 _FIXED = re.compile(r"fixed\[(\d+)\]")
 
@@ -112,53 +112,29 @@ def new_schema(columns: pa.Schema) -> Schema:
 
 def evolved(schema: Schema, columns: pa.Schema, last_id: int) -> Schema | None:
     """The schema with new columns at its end and widened types; None if it has all of that. Columns that only the table has stay."""
-    ids = _Ids(last_id)
-    fields = _merged(schema["fields"], [_new_field(each) for each in columns], ids, "")
+    try:
+        then = evolution.evolved(to_arrow(schema), to_arrow(new_schema(columns)))
+    except evolution.Incompatible as error:
+        hint = "Iceberg widens int to long, float to double, and the digits of a decimal. Give the new values another column."
+        raise CannotCommit(f"An Iceberg table cannot follow its schema: {error}.", hint=hint) from None
+    fields = _fields(schema["fields"], then, _Ids(last_id))
     return None if fields == schema["fields"] else {**schema, "fields": fields}
 
 
-def _merged(old: Sequence[Field], new: Sequence[Field], ids: _Ids, path: str) -> list[Field]:
-    by_name = {each["name"]: each for each in new}
-    known = {each["name"] for each in old}
-    fields = [
-        {**each, "type": _wider(each["type"], by_name[each["name"]]["type"], ids, f"{path}{each['name']}")}
-        if each["name"] in by_name
-        else each
-        for each in old
-    ]
-    folded = {name.lower(): name for name in known}
-    added = [each for each in new if each["name"] not in known]
-    if clash := next((each["name"] for each in added if each["name"].lower() in folded), None):
-        raise CannotCommit(
-            f"Column {path}{clash} differs from {path}{folded[clash.lower()]} of the table by upper and lower case alone.",
-            hint="Spark tells them not apart: give one of them another name.",
-        )
-    return fields + ids.numbered(added)
+def _fields(old: Sequence[Field], then: Iterable[pa.Field], ids: _Ids) -> list[Field]:
+    """Fields with their ids and the types of `then`, which has them in the same order, and new ones at the end."""
+    by_name, now = {each["name"]: each for each in old}, list(then)
+    kept = [{**by_name[f.name], "type": _type(by_name[f.name]["type"], f.type, ids)} for f in now if f.name in by_name]
+    return kept + ids.numbered([_new_field(f) for f in now if f.name not in by_name])
 
 
-def _wider(old: Any, new: Any, ids: _Ids, path: str) -> Any:
-    """The type that holds the values of both."""
-    if isinstance(old, dict) and isinstance(new, dict) and old["type"] == new["type"]:
-        if old["type"] == "struct":
-            return {**old, "fields": _merged(old["fields"], new["fields"], ids, f"{path}.")}
-        parts = ("element",) if old["type"] == "list" else ("key", "value")
-        return {**old, **{part: _wider(old[part], new[part], ids, f"{path}.{part}") for part in parts}}
-    if isinstance(old, str) and isinstance(new, str):
-        if old == new or (new, old) in _WIDER or {old, new} == {"uuid", "fixed[16]"}:
-            return old
-        if (old, new) in _WIDER:
-            return new
-        before, after = _DECIMAL.fullmatch(old), _DECIMAL.fullmatch(new)
-        if before and after and before[2] == after[2]:
-            return new if int(after[1]) > int(before[1]) else old
-    raise CannotCommit(
-        f"Column {path} of the table is {_text(old)}, and {_text(new)} does not fit into it.",
-        hint="Iceberg widens int to long, float to double, and the digits of a decimal. Give the new values another column.",
-    )
-
-
-def _text(kind: Any) -> str:
-    return kind if isinstance(kind, str) else str(kind["type"])
+def _type(old: Any, kind: pa.DataType, ids: _Ids) -> Any:
+    if isinstance(old, str):
+        return old if arrow_type(old) == kind else iceberg_type(kind)
+    if old["type"] == "struct":
+        return {**old, "fields": _fields(old["fields"], kind, ids)}
+    parts = {"element": kind.value_type} if old["type"] == "list" else {"key": kind.key_type, "value": kind.item_type}
+    return {**old, **{part: _type(old[part], of, ids) for part, of in parts.items()}}
 
 
 class _Ids:

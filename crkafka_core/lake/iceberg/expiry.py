@@ -8,11 +8,10 @@ from collections.abc import Callable, Collection, Iterator
 from itertools import pairwise
 
 from crkafka_core.lake.iceberg import avro
-from crkafka_core.lake.iceberg.folder import Folder
-from crkafka_core.lake.iceberg.metadata import MAIN, Metadata
+from crkafka_core.lake.iceberg.metadata import MAIN, Folder, Metadata
 
 _MOST, _LEFT = 100, 75
-"""Snapshots in the metadata, which each commit writes anew: with more than the first number, only the second is left."""
+"""Snapshots in the metadata, which each commit writes again: from the first number on, only the second is left."""
 _LEAST_AGE_S = 86_400
 """Files younger than this stay: a reader of a forgotten snapshot needs them, and a late writer must find the name of its version taken."""
 _VERSION = re.compile(r"metadata/v(\d+)(\.gz)?\.metadata\.json(\.gz)?")

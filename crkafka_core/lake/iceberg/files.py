@@ -9,8 +9,8 @@ from typing import Any
 from crkafka_core.lake.iceberg import avro, values
 from crkafka_core.lake.iceberg.avro import Entry, Manifest
 from crkafka_core.lake.iceberg.columns import Schema
-from crkafka_core.lake.iceberg.folder import Folder
 from crkafka_core.lake.iceberg.marks import Deletes
+from crkafka_core.lake.iceberg.metadata import Folder
 from crkafka_core.lake.iceberg.partitions import Partitioning
 from crkafka_core.lake.port import DataFile, NewFile
 

@@ -16,8 +16,7 @@ from typing import Any
 
 from crkafka_core.lake.iceberg import avro
 from crkafka_core.lake.iceberg.avro import ADDED, DELETED, EXISTING, Entry, Manifest
-from crkafka_core.lake.iceberg.folder import Folder
-from crkafka_core.lake.iceberg.metadata import Metadata, SnapshotEntry
+from crkafka_core.lake.iceberg.metadata import Folder, Metadata, SnapshotEntry
 from crkafka_core.lake.iceberg.partitions import Partitioning
 
 _MERGED_AT_ONCE = 10
@@ -33,6 +32,7 @@ class Manifests:
 
     def __init__(self, folder: Folder, metadata: Metadata, head: SnapshotEntry | None) -> None:
         self._folder, self.metadata, self._head = folder, metadata, head
+        self._read: dict[str, list[Entry]] = {}
 
     @cached_property
     def all(self) -> list[Manifest]:
@@ -66,10 +66,6 @@ class Manifests:
         if path not in self._read:
             self._read[path] = self._entries(manifest)
         return self._read[path]
-
-    @cached_property
-    def _read(self) -> dict[str, list[Entry]]:
-        return {}
 
     def _entries(self, manifest: Manifest) -> list[Entry]:
         entries = [e for e in avro.read(self._folder.read(manifest["manifest_path"])) if e["status"] != DELETED]
@@ -145,6 +141,7 @@ class NextManifests:
 
     def __post_init__(self) -> None:
         self._kept = [each for each in self.before.all if _live(each)]
+        self._specs: dict[int, tuple[Partitioning, Any]] = {}
 
     def add(self, files: Sequence[Mapping[str, Any]], spec_id: int) -> None:
         """Files of one kind and one spec."""
@@ -213,7 +210,11 @@ class NextManifests:
         return [each for each in manifests if each["manifest_path"] not in gone]
 
     def _add_manifest(self, entries: list[Entry], spec_id: int) -> None:
-        metadata, partitioning = self.before.metadata, self._partitioning(spec_id)
+        metadata = self.before.metadata
+        if spec_id not in self._specs:
+            of = metadata.partitioning(spec_id)
+            self._specs[spec_id] = of, of.schema(metadata.format_version)
+        partitioning, schema = self._specs[spec_id]
         content = _DATA_MANIFEST if entries[0]["data_file"]["content"] == avro.DATA else _DELETE_MANIFEST
         for entry in entries:
             file = entry["data_file"]
@@ -225,7 +226,7 @@ class NextManifests:
             "format-version": str(metadata.format_version),
             "content": "deletes" if content else "data",
         }
-        text = avro.write_manifest(self._schema(spec_id), entries, header)
+        text = avro.write(schema, entries, header)
         name = f"metadata/{self.token}-m{len(self.written)}.avro"
         self.written.append((name, text))
         rows = {s: [e["data_file"]["record_count"] for e in entries if e["status"] == s] for s in (0, 1, 2)}
@@ -248,19 +249,3 @@ class NextManifests:
                 "partitions": partitioning.summary([e["data_file"]["partition"] for e in entries]),
             }
         )
-
-    @cached_property
-    def _known(self) -> dict[int, tuple[Partitioning, Any]]:
-        return {}
-
-    def _partitioning(self, spec_id: int) -> Partitioning:
-        return self._spec(spec_id)[0]
-
-    def _schema(self, spec_id: int) -> Any:
-        return self._spec(spec_id)[1]
-
-    def _spec(self, spec_id: int) -> tuple[Partitioning, Any]:
-        if spec_id not in self._known:
-            partitioning = self.before.metadata.partitioning(spec_id)
-            self._known[spec_id] = partitioning, partitioning.schema(self.before.metadata.format_version)
-        return self._known[spec_id]

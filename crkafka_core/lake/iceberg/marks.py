@@ -1,6 +1,6 @@
 """Rows that are deleted beside a data file: position deletes of format version 2, one file of them for each data file (SPEC K6).
 
-A commit that marks more rows of a file writes all of its marks anew and removes the file with the old ones: a reader opens one file of
+A commit that marks more rows of a file writes all of its marks again and removes the file with the old ones: a reader opens one file of
 marks for each data file, however many commits have marked rows. What others wrote is read too: a file of deletes for several data
 files, and the deletion vectors of format version 3.
 """
@@ -21,8 +21,8 @@ import pyarrow.compute as pc
 from crkafka_core.lake import vectors
 from crkafka_core.lake.iceberg import avro, values
 from crkafka_core.lake.iceberg.avro import Entry, Manifest
-from crkafka_core.lake.iceberg.folder import Folder
 from crkafka_core.lake.iceberg.manifests import Manifests
+from crkafka_core.lake.iceberg.metadata import Folder
 from crkafka_core.lake.port import CannotCommit, Marks
 from crkafka_core.lake.vectors import Positions, as_array
 from crkafka_core.segments import rows

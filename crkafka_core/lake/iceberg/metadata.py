@@ -5,17 +5,20 @@ Updates are those of Iceberg's REST catalogs. At a path `applied` makes the next
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from crkafka_core.lake.iceberg.columns import Schema
 from crkafka_core.lake.iceberg.partitions import Partitioning
 from crkafka_core.lake.port import CannotCommit
+from crkafka_core.segments.storage import Storage
 
 Update = dict[str, Any]
 SnapshotEntry = dict[str, Any]
 MAIN = "main"
 _LOG_ENTRIES = 100
+_SCHEME = re.compile(r"^(file:(//)?(?=/)|s3[an]?://)")
 
 
 class Metadata:
@@ -91,59 +94,38 @@ def applied(before: Metadata, updates: Sequence[Update], file: str) -> dict[str,
     """The next metadata. `file`: where the metadata of before is; empty for a new table."""
     then = dict(before.content)
     for update in updates:
-        _APPLY[update["action"]](then, update)
+        match update["action"]:
+            case "add-schema":
+                then["schemas"] = [*then["schemas"], update["schema"]]
+                then["last-column-id"] = max(then["last-column-id"], update["last-column-id"])
+            case "set-current-schema":
+                then["current-schema-id"] = update["schema-id"]
+            case "add-snapshot":
+                snapshot = update["snapshot"]
+                then["snapshots"] = [*(then.get("snapshots") or ()), snapshot]
+                then["last-sequence-number"] = snapshot["sequence-number"]
+                then["last-updated-ms"] = snapshot["timestamp-ms"]
+                if "added-rows" in snapshot:
+                    then["next-row-id"] = snapshot["first-row-id"] + snapshot["added-rows"]
+            case "set-snapshot-ref":
+                ref = {key: value for key, value in update.items() if key not in ("action", "ref-name")}
+                then["refs"] = {**(then.get("refs") or {}), update["ref-name"]: ref}
+                if update["ref-name"] == MAIN:
+                    then["current-snapshot-id"] = update["snapshot-id"]
+                    entry = {"timestamp-ms": then["last-updated-ms"], "snapshot-id": update["snapshot-id"]}
+                    then["snapshot-log"] = [*(then.get("snapshot-log") or ()), entry]
+            case "set-properties":
+                then["properties"] = {**(then.get("properties") or {}), **update["updates"]}
+            case "remove-snapshots":
+                gone = set(update["snapshot-ids"])
+                for kind in {"snapshots", "snapshot-log", "statistics", "partition-statistics"} & then.keys():
+                    then[kind] = [each for each in then[kind] if each["snapshot-id"] not in gone]
+            case other:
+                raise ValueError(f"no update of metadata: {other}")
     if file:
         entry = {"timestamp-ms": before.content["last-updated-ms"], "metadata-file": file}
         then["metadata-log"] = [*(then.get("metadata-log") or ()), entry][-_LOG_ENTRIES:]
     return then
-
-
-def _add_schema(then: dict[str, Any], update: Update) -> None:
-    then["schemas"] = [*then["schemas"], update["schema"]]
-    then["last-column-id"] = max(then["last-column-id"], update["last-column-id"])
-
-
-def _set_schema(then: dict[str, Any], update: Update) -> None:
-    then["current-schema-id"] = update["schema-id"]
-
-
-def _add_snapshot(then: dict[str, Any], update: Update) -> None:
-    snapshot = update["snapshot"]
-    then["snapshots"] = [*(then.get("snapshots") or ()), snapshot]
-    then["last-sequence-number"] = snapshot["sequence-number"]
-    then["last-updated-ms"] = snapshot["timestamp-ms"]
-    if "added-rows" in snapshot:
-        then["next-row-id"] = snapshot["first-row-id"] + snapshot["added-rows"]
-
-
-def _set_ref(then: dict[str, Any], update: Update) -> None:
-    ref = {key: value for key, value in update.items() if key not in ("action", "ref-name")}
-    then["refs"] = {**(then.get("refs") or {}), update["ref-name"]: ref}
-    if update["ref-name"] == MAIN:
-        then["current-snapshot-id"] = update["snapshot-id"]
-        entry = {"timestamp-ms": then["last-updated-ms"], "snapshot-id": update["snapshot-id"]}
-        then["snapshot-log"] = [*(then.get("snapshot-log") or ()), entry]
-
-
-def _set_properties(then: dict[str, Any], update: Update) -> None:
-    then["properties"] = {**(then.get("properties") or {}), **update["updates"]}
-
-
-def _remove_snapshots(then: dict[str, Any], update: Update) -> None:
-    gone = set(update["snapshot-ids"])
-    for kind in ("snapshots", "snapshot-log", "statistics", "partition-statistics"):
-        if kind in then:
-            then[kind] = [each for each in then[kind] if each["snapshot-id"] not in gone]
-
-
-_APPLY = {
-    "add-schema": _add_schema,
-    "set-current-schema": _set_schema,
-    "add-snapshot": _add_snapshot,
-    "set-snapshot-ref": _set_ref,
-    "set-properties": _set_properties,
-    "remove-snapshots": _remove_snapshots,
-}
 
 
 def check_written_here(metadata: Metadata, name: str) -> None:
@@ -155,3 +137,38 @@ def check_written_here(metadata: Metadata, name: str) -> None:
         )
     if "encryption.key-id" in metadata.properties:
         raise CannotCommit(f"{name} is encrypted by Iceberg.", hint="Write it with Spark.")
+
+
+class Folder:
+    """The folder of a table: paths as its metadata has them, and the files behind them.
+
+    `location`: as the metadata names it. Names within are relative to it, as the port has them.
+    """
+
+    def __init__(self, storage: Storage, location: str) -> None:
+        self.storage, self.location = storage, location.rstrip("/")
+        self._prefix = f"{_bare(self.location)}/"
+
+    def uri(self, name: str) -> str:
+        return f"{self.location}/{name}"
+
+    def name(self, path: str) -> str:
+        bare = _bare(path)
+        if not bare.startswith(self._prefix):
+            raise CannotCommit(
+                f"The table at {self.location} has a file outside of its folder: {path}.",
+                hint="Let its data be written where the table is (write.data.path), and let rewrite_data_files bring it there.",
+            )
+        return bare[len(self._prefix) :]
+
+    def holds(self, path: str) -> bool:
+        return _bare(path).startswith(self._prefix)
+
+    def read(self, path: str) -> bytes:
+        with self.storage.open_read(self.name(path)) as source:
+            return bytes(source.read())
+
+
+def _bare(path: str) -> str:
+    """Without what programs write differently before one and the same path."""
+    return _SCHEME.sub("", path)

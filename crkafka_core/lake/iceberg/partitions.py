@@ -1,4 +1,4 @@
-"""Partition specs of Iceberg: fields and their transforms, the partition of a file, and what a manifest list says of them."""
+"""Partition specs of Iceberg: fields and their transforms, the partition of a file, and their summary in a manifest list."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from time import time
 import pyarrow as pa
 
 from crkafka_core.config.location import hadoop_url
-from crkafka_core.lake.folder import folder_of, put_version
+from crkafka_core.lake.folder import put_version
 from crkafka_core.lake.iceberg import columns, partitions
 from crkafka_core.lake.iceberg import metadata as tables
 from crkafka_core.lake.iceberg.metadata import Metadata, Update
@@ -41,10 +41,10 @@ class _Version:
 
 
 class PathLog(IcebergLog):
-    """`storage`: the table's folder, with `put_new`."""
+    """`storage`: the table's folder, with `put_new`. `name`: of the table, for people."""
 
-    def __init__(self, storage: Storage) -> None:
-        self.storage, self.name = storage, storage.url
+    def __init__(self, storage: Storage, name: str = "") -> None:
+        self.storage, self.name = storage, name or storage.url
         if not storage.puts_new:
             raise CannotCommit(
                 f"{storage.url} cannot write a file only if it is new, so two writers of a table could not be told apart.",
@@ -73,11 +73,11 @@ class PathLog(IcebergLog):
             raise Moved(f"There is a table at {self.storage.url} already.")
         first = columns.new_schema(schema)
         spec = partitions.new_spec(parts, first)
-        base = tables.empty(
-            _location(self.storage), str(uuid.uuid4()), first, spec, columns.last_id(first), int(time() * 1000)
-        )
+        # As Hadoop's file systems name it, by which Spark reads a table at a path; other readers take that too.
+        location = hadoop_url(self.storage.url.split("?")[0].rstrip("/"))
+        base = tables.empty(location, str(uuid.uuid4()), first, spec, columns.last_id(first), int(time() * 1000))
         base = Metadata({**base.content, "properties": dict(properties)})
-        return IcebergSnapshot(self, base, _Version(0, ""), None).commit([], [], stamp)
+        return IcebergSnapshot(self, base, _Version(0, ""), None).commit(stamp)
 
     def put(self, base: Metadata, at: _Version, updates: Sequence[Update]) -> tuple[Metadata, _Version]:
         file = f"{base.location}/{at.file}" if at.file else ""
@@ -94,7 +94,7 @@ class PathLog(IcebergLog):
         return at.file
 
     def _check_in_line(self, before: _Version, made: _Version, then: Metadata) -> None:
-        """Refuse a version that is put long after others were, whose names have been deleted meanwhile, or in a table made anew.
+        """Refuse a version that is put long after others were, whose names have been deleted meanwhile, or in another table at this path.
 
         The usual case needs no listing: the look was just before, the hint names its version, and none comes after this one.
         """
@@ -138,16 +138,3 @@ class PathLog(IcebergLog):
 def _file(number: int, properties: Mapping[str, str]) -> str:
     zipped = properties.get(_CODEC, "none").lower() == "gzip"
     return f"{_FOLDER}/v{number}{'.gz' if zipped else ''}.metadata.json"
-
-
-def _location(storage: Storage) -> str:
-    """As Hadoop's file systems name it, by which Spark reads a table at a path; other readers take that too."""
-    return hadoop_url(storage.url.split("?")[0].rstrip("/"))
-
-
-class PathTable(PathLog):
-    """By a table's path, as it is declared."""
-
-    def __init__(self, name: str, path: str, options: Mapping[str, str]) -> None:
-        super().__init__(folder_of(path, options))
-        self.name = name

@@ -10,22 +10,23 @@ import secrets
 import time
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, cast
 
 import pyarrow as pa
 
-from crkafka_core.lake.iceberg import avro, columns, expiry, files, partitions, stamps, summary
-from crkafka_core.lake.iceberg.folder import Folder
+from crkafka_core.lake.iceberg import avro, columns, expiry, files, partitions, stamps
 from crkafka_core.lake.iceberg.manifests import Manifests, NextManifests
 from crkafka_core.lake.iceberg.marks import Deletes, Source
 from crkafka_core.lake.iceberg.marks import write as write_marks
-from crkafka_core.lake.iceberg.metadata import MAIN, Metadata, SnapshotEntry, Update, check_written_here
+from crkafka_core.lake.iceberg.metadata import MAIN, Folder, Metadata, SnapshotEntry, Update, check_written_here
 from crkafka_core.lake.port import (
     KEYS,
+    NO_CHANGE,
     CannotCommit,
+    Change,
     DataFile,
     LogEntry,
     Marks,
@@ -130,29 +131,18 @@ class IcebergSnapshot(Snapshot):
             if numbers is None or bounds is None or (bounds[0] <= numbers[1] and bounds[1] >= numbers[0]):
                 yield file
 
-    def commit(
-        self,
-        add: Sequence[NewFile],
-        remove: Collection[DataFile],
-        stamp: Stamp,
-        *,
-        marks: Mapping[DataFile, Marks] | None = None,
-        schema: pa.Schema | None = None,
-        changes_rows: bool = True,
-        info: Mapping[str, Any] | None = None,
-        keep: Callable[[], Collection[int]] = tuple,
-    ) -> IcebergSnapshot:
+    def commit(self, stamp: Stamp, change: Change = NO_CHANGE) -> IcebergSnapshot:
         if self._head is not self.metadata.head:
             raise Moved(f"{self.log.name} has gone on since version {self.version}.")
         number = self.metadata.last_sequence + 1
         then = NextManifests(self._manifests, self._folder, secrets.randbits(63), number)
-        updates, evolved = self._schema_updates(schema)
-        self._remove(then, remove, marks or {})
-        self._add(then, add, evolved)
+        updates, evolved = self._schema_updates(change.schema)
+        self._remove(then, change.remove, change.marks)
+        self._add(then, change.add, evolved)
         stamp = replace(stamp, version=number)
-        told = summary.of(then, self._head, stamp, info or {}, changes_rows=changes_rows)
-        made = self._write(then, told, evolved["schema-id"])
-        forgotten = expiry.by_count(self.metadata, keep)
+        summary = stamps.summary(then, self._head, stamp, change.info, changes_rows=change.changes_rows)
+        made = self._write(then, summary, evolved["schema-id"])
+        forgotten = expiry.by_count(self.metadata, change.keep)
         updates += [
             {"action": "add-snapshot", "snapshot": made},
             {"action": "set-snapshot-ref", "ref-name": MAIN, "type": "branch", "snapshot-id": then.snapshot},
@@ -234,7 +224,7 @@ class IcebergSnapshot(Snapshot):
                 hint="CALL catalog.system.rewrite_position_delete_files(…) in Spark, then the table goes on by itself.",
             )
 
-    def _write(self, then: NextManifests, told: Mapping[str, str], schema_id: int) -> SnapshotEntry:
+    def _write(self, then: NextManifests, summary: Mapping[str, str], schema_id: int) -> SnapshotEntry:
         """Put the manifests; the snapshot with them."""
         parent = None if self._head is None else int(self._head["snapshot-id"])
         listed, row_ids = then.write(parent)
@@ -243,7 +233,7 @@ class IcebergSnapshot(Snapshot):
             "sequence-number": then.sequence,
             "timestamp-ms": max(int(time.time() * 1000), int(self.metadata.content["last-updated-ms"])),
             "manifest-list": listed,
-            "summary": told,
+            "summary": summary,
             "schema-id": schema_id,
         }
         if parent is not None:
@@ -313,4 +303,4 @@ class IcebergSnapshot(Snapshot):
 
 _ANY = (0, 2**63 - 1)
 _KEPT_S = 7 * 86_400.0
-"""For which versions and unreferenced files are kept, where nobody says for how long."""
+"""Seconds for which versions and unreferenced files are kept by default."""

@@ -17,7 +17,7 @@ from pyiceberg.table import StaticTable
 from pyspark.sql import SparkSession
 
 from crkafka_core.lake.iceberg.path import PathLog
-from crkafka_core.lake.port import DataFile, NewFile, Part, Snapshot, Stamp
+from crkafka_core.lake.port import Change, DataFile, NewFile, Part, Snapshot, Stamp
 from crkafka_core.segments.storage import Storage
 
 SCHEMA = pa.schema(
@@ -68,7 +68,7 @@ class Orders:
     def commit(
         self, add: Sequence[NewFile] = (), remove: Sequence[DataFile] = (), permit: int = 2, **keys: Any
     ) -> Snapshot:
-        self.now = self.now.commit(add, remove, stamp(permit), **keys)
+        self.now = self.now.commit(stamp(permit), Change(add, remove, **keys))
         return self.now
 
     def named(self, *files: NewFile) -> list[DataFile]:

@@ -6,16 +6,15 @@ from collections.abc import Collection
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
-from crkafka_core.lake.port import CannotCommit, Marks, Moved, NewFile, Part
-from tests.lake.iceberg.orders import Orders, by_spark, everywhere, in_spark, seen, stamp
+from crkafka_core.lake.port import Change, Marks, Moved, NewFile
+from tests.lake.iceberg.orders import Orders, everywhere, seen, stamp
 
 
 def mark(orders: Orders, marks: dict[str, Collection[int]], add: Collection[NewFile] = ()) -> None:
     files = {file.path: file for file in orders.now.files()}
     orders.now = orders.now.commit(
-        list(add), [], stamp(9), marks={files[path]: Marks(at) for path, at in marks.items()}
+        stamp(9), Change(list(add), marks={files[path]: Marks(at) for path, at in marks.items()})
     )
 
 
@@ -40,7 +39,7 @@ def test_readers_see_marks_set_replaced_taken_back_and_compacted(tmp_path: Path)
     assert seen(orders) == everywhere(2, 4, 5, 6, 7, 8, 10)
     assert marked(orders) == {first.path: [0, 1, 3], second.path: [4], third.path: []}
     orders.now = orders.now.commit(
-        [], [], stamp(10), marks={f: before[f.path].marks for f in orders.now.files() if f.path == first.path}
+        stamp(10), Change(marks={f: before[f.path].marks for f in orders.now.files() if f.path == first.path})
     )  # type: ignore[misc]
     assert seen(orders) == everywhere(1, 2, 4, 5, 6, 7, 8, 10)
     whole = orders.file([1, 2, 4, 5, 6, 7, 8, 10])
@@ -72,53 +71,11 @@ def test_a_file_whose_marks_have_changed_is_another_file(tmp_path: Path) -> None
     with pytest.raises(Moved, match="with their marks"):
         orders.commit(remove=unmarked)
     with pytest.raises(Moved, match="with their marks"):
-        orders.now.commit([], [], stamp(10), marks={unmarked[0]: Marks([2])})
+        orders.now.commit(stamp(10), Change(marks={unmarked[0]: Marks([2])}))
     stale = orders.log.look()
     mark(orders, {first.path: [1, 2]})
     assert stale is not None
     with pytest.raises(Moved):
-        stale.commit([], [], stamp(10), marks={file: Marks([1, 3]) for file in stale.files()})
+        stale.commit(stamp(10), Change(marks={file: Marks([1, 3]) for file in stale.files()}))
     assert marked(orders) == {first.path: [1, 2]}
     assert len(deletes(orders)) == len(left) + 1, "the refused one is deleted"
-
-
-@pytest.mark.spark
-def test_spark_sees_marks_and_goes_on_behind_them(tmp_path: Path, spark: SparkSession) -> None:
-    orders = Orders(tmp_path / "t", Part("topic"))
-    first = orders.file(range(6), topic="t")
-    orders.commit([first])
-    mark(orders, {first.path: [0, 5]}, [orders.file([10], topic="t")])
-    name = in_spark(spark, orders)
-    assert spark.sql(f"SELECT count(*), min(offset) FROM {name} WHERE offset < 4").collect()[0][:] == (3, 1)
-    spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
-    spark.sql(f"DELETE FROM {name} WHERE offset = 2")
-    orders.now = orders.log.look() or orders.now
-    assert sorted(marked(orders)[first.path]) == [0, 2, 5], "those of Spark too"
-    mark(orders, {first.path: [0, 2, 3, 5]})
-    assert by_spark(spark, orders) == [1, 4, 10]
-    assert seen(orders) == everywhere(1, 4, 10)
-    spark.sql(
-        f"CALL {name.split('.')[0]}.system.rewrite_data_files(table => 't', options => map('rewrite-all', 'true'))"
-    )
-    orders.now = orders.log.look() or orders.now
-    assert [*marked(orders).values()] == [[]]
-    assert by_spark(spark, orders) == [1, 4, 10]
-
-
-@pytest.mark.spark
-def test_marks_that_spark_wrote_for_several_files_are_kept(tmp_path: Path, spark: SparkSession) -> None:
-    granularity = {"write.delete.mode": "merge-on-read", "write.delete.granularity": "partition"}
-    orders = Orders(tmp_path / "t", properties=granularity)
-    first, second = orders.file(range(5)), orders.file(range(5, 10))
-    orders.commit([first, second])
-    spark.sql(f"DELETE FROM {in_spark(spark, orders)} WHERE offset IN (1, 7)")
-    orders.now = orders.log.look() or orders.now
-    assert marked(orders) == {first.path: [1], second.path: [2]}
-    mark(orders, {first.path: [1, 4]})
-    assert by_spark(spark, orders) == [0, 2, 3, 5, 6, 8, 9]
-    found = seen(orders, native=False)  # Polars by itself refuses a file of deletes for several data files
-    assert found == everywhere(0, 2, 3, 5, 6, 8, 9)
-    with pytest.raises(CannotCommit, match="others"):
-        mark(orders, {second.path: [0]})
-    orders.commit(remove=orders.named(first))
-    assert seen(orders, native=False) == everywhere(5, 6, 8, 9)

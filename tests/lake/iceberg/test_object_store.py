@@ -12,10 +12,9 @@ import pytest
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import StaticTable
 
-from crkafka_core.lake.iceberg.catalog import CatalogTable
-from crkafka_core.lake.iceberg.path import PathTable
+from crkafka_core.lake.iceberg import open_table
 from crkafka_core.lake.iceberg.table import IcebergLog
-from crkafka_core.lake.port import Marks, Moved, NewFile
+from crkafka_core.lake.port import Change, Marks, Moved, NewFile
 from tests.lake.iceberg.orders import SCHEMA, UID, stamp, table_of
 
 
@@ -35,11 +34,11 @@ def commits_and_refusals(log: IcebergLog, other: IcebergLog) -> list[int]:
     found = other.look()
     assert found is not None
     first = new_file(log, 1, 2, 3)
-    found = found.commit([first, new_file(log, 4)], [], stamp(2))
+    found = found.commit(stamp(2), Change([first, new_file(log, 4)]))
     with pytest.raises(Moved):
-        stale.commit([new_file(log, 9)], [], stamp(3))
+        stale.commit(stamp(3), Change([new_file(log, 9)]))
     marks = {file: Marks([1]) for file in found.files() if file.path == first.path}
-    found.commit([new_file(log, 5)], [], stamp(4), marks=marks)
+    found.commit(stamp(4), Change([new_file(log, 5)], marks=marks))
     now = log.look()
     assert now is not None
     assert now.stamp(UID, "orders") == stamp(4, version=3)
@@ -62,7 +61,7 @@ def file_io(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def test_a_path_takes_one_of_two_commits(bucket: str, s3_options: dict[str, str]) -> None:
-    logs = [PathTable("orders", f"s3://{bucket}/lake/orders", s3_options) for _ in range(2)]
+    logs = [open_table("orders", f"s3://{bucket}/lake/orders", s3_options, {}) for _ in range(2)]
     expected = commits_and_refusals(logs[0], logs[1])
     newest = f"s3a://{bucket}/lake/orders/metadata/v3.metadata.json"
     assert offsets(StaticTable.from_metadata(newest, file_io(s3_options)).scan().to_arrow()) == expected
@@ -82,7 +81,7 @@ def test_glue_takes_one_of_two_commits(
     }
     conf = {f"spark.sql.catalog.{bucket}.{key}": value for key, value in settings.items()}
     conf[f"spark.sql.catalog.{bucket}"] = "org.apache.iceberg.spark.SparkCatalog"
-    logs = [CatalogTable("orders", f"{bucket}.{bucket}.orders", s3_options, conf) for _ in range(2)]
+    logs = [open_table("orders", f"{bucket}.{bucket}.orders", s3_options, conf) for _ in range(2)]
     expected = commits_and_refusals(logs[0], logs[1])
     reader = load_catalog("glue", **{**settings, "glue.region": "us-east-1"})
     assert offsets(reader.load_table(f"{bucket}.orders").scan().to_arrow()) == expected

@@ -16,9 +16,9 @@ from pyiceberg.table import StaticTable
 
 from crkafka_core.config.catalogs import without_spark
 from crkafka_core.lake import audit, road
-from crkafka_core.lake.iceberg import open_catalog
+from crkafka_core.lake.iceberg import expiry, open_catalog
 from crkafka_core.lake.iceberg.catalog import CatalogLog
-from crkafka_core.lake.port import CannotCommit, Marks, Moved, Part, TableUnavailable, Unknown
+from crkafka_core.lake.port import CannotCommit, Change, Marks, Moved, Part, TableUnavailable, Unknown
 from crkafka_core.verify import in_tables
 from crkafka_core.verify.verdict import Findings
 from tests.lake.iceberg.orders import SCHEMA, UID, Orders, stamp
@@ -74,7 +74,7 @@ def test_commits_are_read_by_who_asks_the_catalog(catalog: Catalog) -> None:
     first, second = orders.file([1], offset_bucket=0), orders.file([2, 3], offset_bucket=1)
     orders.commit([first, second], permit=2)
     assert orders.rows() == [1, 2, 3]
-    orders.now.commit([], [], stamp(3), marks={f: Marks([0]) for f in orders.now.files() if f.path == second.path})
+    orders.now.commit(stamp(3), Change(marks={f: Marks([0]) for f in orders.now.files() if f.path == second.path}))
     assert orders.rows() == [1, 3]
     orders.now = orders.log.look() or orders.now
     orders.commit([orders.file([1, 3], offset_bucket=2)], [*orders.now.files()], permit=4, changes_rows=False)
@@ -90,7 +90,7 @@ def test_a_stale_look_is_refused_also_of_a_table_made_anew(catalog: Catalog) -> 
     orders.commit([orders.file([1])])
     before = {file.name for file in (orders.folder / "metadata").glob("*.avro")}
     with pytest.raises(Moved):
-        stale.commit([orders.file([2])], [], stamp(3))
+        stale.commit(stamp(3), Change([orders.file([2])]))
     assert {file.name for file in (orders.folder / "metadata").glob("*.avro")} == before
     with pytest.raises(Moved):
         orders.log.create(SCHEMA, [], stamp(4), {})
@@ -98,7 +98,7 @@ def test_a_stale_look_is_refused_also_of_a_table_made_anew(catalog: Catalog) -> 
     table = catalog.load_table(NAME)
     table.append(table.scan().to_arrow().slice(0, 1))
     with pytest.raises(Moved):
-        mine.commit([], [], stamp(5))
+        mine.commit(stamp(5))
     now = orders.log.look()
     assert now is not None
     assert [(e.stamp, e.changes_rows, e.touched) for e in now.since(mine.version) or ()] == [(None, True, (1, 1))]
@@ -106,19 +106,21 @@ def test_a_stale_look_is_refused_also_of_a_table_made_anew(catalog: Catalog) -> 
     anew = CatalogLog(catalog, NAME)
     anew.create(SCHEMA, [], stamp(1), {})
     with pytest.raises(Moved):
-        now.commit([], [], stamp(6))
+        now.commit(stamp(6))
 
 
-def test_snapshots_are_forgotten_and_files_deleted_by_age(catalog: Catalog) -> None:
+def test_snapshots_are_forgotten_and_files_deleted_by_age(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(expiry, "_MOST", 10)
+    monkeypatch.setattr(expiry, "_LEFT", 7)
     orders = InCatalog(catalog)
     first = orders.file([1])
     kept = orders.commit([first])
     orders.commit([orders.file([2])], orders.named(first))
-    for _ in range(105):
+    for _ in range(12):
         orders.commit(keep=lambda: [kept.version])
-    assert 76 <= len(catalog.load_table(NAME).metadata.snapshots) <= 101
+    assert 8 <= len(catalog.load_table(NAME).metadata.snapshots) <= 11
     assert orders.now.since(2) is None
-    assert [entry.version for entry in orders.now.since(100) or ()] == list(range(101, 109))
+    assert [entry.version for entry in orders.now.since(10) or ()] == list(range(11, 16))
     for file in orders.folder.rglob("*.*"):
         os.utime(file, (time.time() - 200_000,) * 2)
     assert orders.log.expire([], time.time() - 100_000) > 0

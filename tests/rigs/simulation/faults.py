@@ -247,6 +247,9 @@ class Faults:
         if kind == "lose reply" and fault.who % 2:
             self._arm(fault, self._others(fault.who), WHENEVER)
             return True
+        if kind == "question fails" and fault.who % 2:
+            self._arm(fault, None, 2.0 + length / 2)
+            return True
         there = world.processes
         if not there:
             return False

@@ -12,7 +12,15 @@ import pyarrow as pa
 
 from crkafka_core.kafka.admin import Committed, Isolation, TopicInfo
 from crkafka_core.kafka.commits import chunks
-from crkafka_core.kafka.errors import Fenced, GroupRebalanced, KafkaUnavailable, OffsetGone, RecordUnreadable
+from crkafka_core.kafka.errors import (
+    Fenced,
+    GroupRebalanced,
+    KafkaUnavailable,
+    NotAllowed,
+    OffsetGone,
+    RecordUnreadable,
+    TopicGone,
+)
 from crkafka_core.kafka.events import Kind, Polled, Rebalance
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.offsets import TP
@@ -95,7 +103,7 @@ class SimulatedConsumer:
         if rebalances:
             return Polled(rebalances=tuple(rebalances), disturbed=True)
         if world.faults.strikes(self.member, "poll fails"):
-            error = answers.to_the_group(rng)
+            error = answers.to_a_poll(rng)
             world.note(self.member.name, f"a poll fails: {error.message}")
             return Polled(errors=(error,), disturbed=rng.random() < 0.8)
         fetched = self._fetch(max_records) if brought == "records" else Polled()
@@ -143,7 +151,10 @@ class SimulatedConsumer:
                 gone.append(OffsetGone(tp, at))
                 continue
             if trouble := self._trouble(tp, at):
-                troubles[tp] = trouble
+                if isinstance(trouble, KafkaUnavailable | NotAllowed | TopicGone | RecordUnreadable):
+                    troubles[tp] = trouble
+                else:
+                    gone.append(trouble)
                 continue
             since = max(self.broker.starts[tp], at - 3) if odd else at
             found = self.broker.fetch(tp, since, rng.randint(1, min(MOST, max_records)))
@@ -175,7 +186,7 @@ class SimulatedConsumer:
             return KafkaUnavailable(f"{tp} has no leader.")
         if not self.world.faults.strikes(self.member, "partition fails"):
             return None
-        error = answers.to_a_partition(self.world.rng, tp, at)
+        error = answers.to_a_fetch(self.world.rng, tp, at)
         if isinstance(error, RecordUnreadable):
             self._unreadable[tp] = self.world.now + READ_AGAIN
         self.world.note(self.member.name, f"{tp} fails: {error.message}")
@@ -282,6 +293,13 @@ class SimulatedAdmin:
             self.world.faults.hit("kafka down" if self.broker.down else "cut kafka", self.owner)
             self.world.scheduler.sleep(self.world.rng.random())
             raise KafkaUnavailable("No broker answers.")
+        if self.world.faults.strikes(self.owner, "question fails"):
+            raise self._failed()
+
+    def _failed(self) -> CrkafkaError:
+        error = answers.to_a_question(self.world.rng)
+        self.world.note(self.owner.name, f"a question fails: {error.message}")
+        return error
 
     def cluster_id(self) -> str:
         self._reach()
@@ -306,9 +324,16 @@ class SimulatedAdmin:
         self, tps: Iterable[TP], isolation: Isolation = "read_committed"
     ) -> tuple[dict[TP, tuple[int, int]], dict[TP, CrkafkaError]]:
         self._reach()
-        asked = sorted(set(tps))
-        known = {tp: (self.broker.starts[tp], self.broker.ends[tp]) for tp in asked if self.broker.led(tp)}
-        return known, {tp: KafkaUnavailable(f"{tp} has no leader.") for tp in asked if tp not in known}
+        known: dict[TP, tuple[int, int]] = {}
+        silent: dict[TP, CrkafkaError] = {}
+        for tp in sorted(set(tps)):
+            if not self.broker.led(tp):
+                silent[tp] = KafkaUnavailable(f"{tp} has no leader.")
+            elif self.world.faults.strikes(self.owner, "question fails"):
+                silent[tp] = self._failed()
+            else:
+                known[tp] = self.broker.starts[tp], self.broker.ends[tp]
+        return known, silent
 
     def cut_below(self, offsets: Mapping[TP, tuple[int, int]]) -> dict[TP, int]:
         self._reach()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from crkafka_core.lake.columns import RAW
-from crkafka_core.lake.port import CHECKPOINT, DataFile, LogEntry, Marks, Moved, NewFile, Part, Stamp, TableUnavailable
+from crkafka_core.lake.port import (
+    CHECKPOINT,
+    NO_CHANGE,
+    Change,
+    DataFile,
+    LogEntry,
+    Moved,
+    NewFile,
+    Part,
+    Stamp,
+    TableUnavailable,
+)
 from crkafka_core.lake.road import Means
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.segment_name import SegmentName
@@ -213,25 +224,14 @@ class SimulatedSnapshot:
     def files(self, numbers: tuple[int, int] | None = None) -> Iterable[DataFile]:
         return list(self._made.files.values())
 
-    def commit(
-        self,
-        add: Sequence[NewFile],
-        remove: Collection[DataFile],
-        stamp: Stamp,
-        *,
-        marks: Mapping[DataFile, Marks] | None = None,
-        schema: pa.Schema | None = None,
-        changes_rows: bool = True,
-        info: Mapping[str, Any] | None = None,
-        keep: Callable[[], Collection[int]] = tuple,
-    ) -> SimulatedSnapshot:
+    def commit(self, stamp: Stamp, change: Change = NO_CHANGE) -> SimulatedSnapshot:
         self._log.reach()
-        gone, made = {file.path for file in remove}, self._made
+        gone, made = {file.path for file in change.remove}, self._made
         there = {path: file for path, file in made.files.items() if path not in gone}
-        for file in add:
+        for file in change.add:
             there[file.path] = DataFile(**{name: getattr(file, name) for name in NewFile.__dataclass_fields__})
         stamps = {**made.stamps, stamp.owner: replace(stamp, version=self.version + 1)} if stamp.permit else made.stamps
-        entry = LogEntry(self.version + 1, stamp, changes_rows)
+        entry = LogEntry(self.version + 1, stamp, change.changes_rows)
         return self._log.put(self.version, Version(there, stamps, stamp.owner, entry))
 
 

@@ -5,21 +5,17 @@ What processes do, and what Kafka holds, it judges from its own records; what ro
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from crkafka_core.control import Cond, Reader, Store
+from crkafka_core.control import Cond, Reader
 from crkafka_core.model.offsets import TP, unpack
 from crkafka_core.model.phase import FLOWING, TRANSITIONS, Phase, Wanted
 from crkafka_core.model.rows import (
-    ANY_GENERATION,
     Alarm,
     Checkpoint,
     CheckpointStatus,
     Contribution,
-    Event,
     Filler,
     Initial,
     Member,
@@ -37,11 +33,11 @@ from crkafka_core.plane import limits
 from crkafka_core.protocol.signals import Stamp
 from crkafka_core.verify import chain
 from crkafka_core.verify.history import History
-from crkafka_core.verify.verdict import Findings, Remembered
-from tests.rigs.simulation.broker import Broker, Record, after, between
+from crkafka_core.verify.verdict import Findings
+from tests.rigs.simulation.broker import Record, after
 from tests.rigs.simulation.configuration import ALARM_AT_LEAST
 from tests.rigs.simulation.history import Violation
-from tests.rigs.simulation.storage import Disk
+from tests.rigs.simulation.merges import HANDS_OVER, Merges, members_that_failed
 
 if TYPE_CHECKING:
     from tests.rigs.simulation.scheduler import Owner
@@ -52,156 +48,11 @@ ZEROES = frozenset({"start", "restored"})
 """Causes of resets that count towards a stop, and that begin the count anew (docs/protocol.md)."""
 BUDGETED = frozenset({"lost"})
 """Causes of which each member may make so many."""
-HANDS_OVER = frozenset({"join", "rebalance", "left", "lost"})
-"""Causes that merge first what was submitted (SPEC X10)."""
 BACKS_OFF = COUNTS | {"unavailable", "offset gone", "late"}
-WANTED = frozenset({"stop", "caught up"})
-"""Causes of cuts of which somebody wants the checkpoint, also if there is nothing new."""
-EITHER = frozenset({False, True})
-"""Of the log as it was before it was cut, or as it is."""
 
 
-def _failed(reader: Reader, epoch: int) -> set[str]:
-    """Members that have failed at their part of a handover."""
-    return {e.member for e in reader.select(Event, ("kind", "=", "left out")) if e.epoch == epoch}
-
-
-class Oracle:
-    """What is true of the region, as seen from outside."""
-
-    def __init__(self, store: Store, name: str, broker: Broker, disk: Disk) -> None:
-        self.store, self.name, self.broker, self.disk = store, name, broker, disk
-        with store.read(name) as reader:
-            self.row: Region = reader.region()
-        self._watch_processes()
-        self.merged: dict[int, dict[TP, int]] = {0: {}}
-        self.landed: dict[int, list[Record]] = {}
-        self.led: dict[int, set[TP]] = {}
-        """Partitions of which a checkpoint tells the leader epoch."""
-        self.logs: dict[int, dict[TP, frozenset[bool]]] = {0: {}}
-        """Whether what a checkpoint merged of a partition is of its log before it was cut, and after."""
-        self.seen = Remembered()
-        self.segments: dict[int, list[str]] = {}
-        """Of each checkpoint that was ever merged."""
-        self.parents: dict[int, int] = {}
-        self.fixed: set[tuple[str, str]] = set()
-        self.covers: set[TP] = set()
-        """Partitions of which the open cut fixed who contributes them."""
-        self.contributed = 0
-        """Members whose contribution to the open cut is stored."""
-        self.handovers = self.left_out = 0
-        """Merges of handovers; members that some merge went without."""
-        self.ids: dict[int, dict[TP, str]] = {0: {}}
-        """Of which topic a checkpoint's offset is."""
-        self.initial: dict[TP, dict[str, int]] = {}
-        """By the topic's id: one that was made anew has another beginning."""
-        self.initials: list[Initial] = []
-        """The rows that were compared last."""
-        self.known: set[TP] = set()
-        """Those of topics that the region reads."""
-        self.ran: dict[tuple[int, int], dict[int, frozenset[PauseMark]]] = {}
-        """(epoch, number) that was being filled while the region was RUNNING → from which head → what was paused when it first was."""
-        self.fills: dict[tuple[int, int], set[tuple[str, TP]]] = {}
-        """(epoch, number) → incarnations, and of which partitions each was to fill it."""
-        self.cuts = 0
-        self.retired: set[int] = set()
-        self.failures = 0
-        """In a row, as SPEC X6 counts them."""
-        self.proved = 0
-        """The epoch of the last cut that was completed."""
-        self.stops: list[str] = []
-        self.lost: list[tuple[dict[int, dict[TP, int]], dict[TP, dict[str, int]]]] = []
-        """What was merged, and the initial offsets, in states of SQL that a backup has replaced."""
-        self.precious: set[str] = set()
-        """Segments that such a state named beyond the backup: nobody may delete them before a person has said how to go on."""
-        self.deleted: set[str] = set()
-        """Segments that no newer state needed any more when a backup was put in place: gone, or about to be deleted."""
-
-    def _watch_processes(self) -> None:
-        """What processes and a person have done so far."""
-        self.launches: dict[str, int] = {}
-        """Of each member, as last seen in a settled group."""
-        self.highest: dict[TP, int] = {}
-        """Per partition, the offset after the last tuple that anybody ever submitted."""
-        self.reached: dict[TP, tuple[int, int]] = {}
-        """Per partition, the epoch of the last tuple that was submitted, and the offset after it."""
-        self.drained: set[tuple[str, int, int]] = set()
-        """(incarnation, epoch, number) of segments that were closed for a cut."""
-        self.gaps: dict[tuple[int, int, TP], int] = {}
-        """(epoch, base, partition) → where it starts instead, since Kafka has lost what is before."""
-        self.declared: set[tuple[str, int]] = set()
-        """(table, epoch) of those that were declared again, and take a fence for that."""
-        self.skips: set[tuple[TP, int, int]] = set()
-        """(partition, from, to) of what a person has given up."""
-        self.forgotten: list[TP] = []
-        """Each time that one's topic was."""
-        self.given_up: dict[tuple[int, TP], tuple[int, int]] = {}
-        """(head, partition) → from which epoch on, and where whoever starts under that head starts at the earliest."""
-        self.lost_epoch = 0
-        """Up to here an epoch may be of a state of SQL that a backup has replaced."""
-        self.starts = 0
-        """How often anybody who holds partitions was placed anew, at the head."""
-
-    def went_back(self, knew: Mapping[str, Any], newer: set[str]) -> None:
-        """SQL is what it was when this was known of it (SPEC G10); until then it named these segments.
-
-        What the newer state had retired may still be deleted: its retirement is over for SQL, and its files are not yet gone.
-        """
-        lost = self.parents.keys() - knew["parents"].keys()
-        named = {path for cut in knew["parents"] for path in self.segments[cut]}
-        self.precious &= self.disk.keys() - named
-        row: Region = knew["row"]
-        there = [name for path in self.disk if (name := SegmentName.parse(path)) is not None]
-        if any(
-            name.epoch > row.epoch or name.number > row.filling for name in there
-        ):  # else nothing outside SQL tells it
-            self.precious |= {path for cut in lost for path in self.segments.get(cut, ())} & newer & self.disk.keys()
-        self.deleted |= {path for paths in self.segments.values() for path in paths} - (newer & self.disk.keys())
-        self.given_up.clear()
-        self.lost_epoch = max(self.lost_epoch, self.row.epoch)
-        # Marks that were taken away may be back.
-        self.ran = {at: dict.fromkeys(heads, frozenset()) for at, heads in self.ran.items()}
-        self.lost.append((self.merged, self.initial))
-        for what, value in knew.items():
-            setattr(self, what, value)
-
-    def ways_to_begin(self, base: int, tp: TP) -> set[int]:
-        """Where whoever starts under this head may begin; who has not noticed yet that SQL went back starts under a lost one."""
-        found: set[int] = set()
-        for merged, initial in self._known():
-            if base in merged:
-                first = initial.get(tp, {})
-                if tp in merged[base]:
-                    found.add(merged[base][tp])
-                if tp not in merged[base] or len(first) > 1:  # made anew: its rows tell of which topic they are
-                    found |= set(first.values())
-        return found
-
-    def may_begin(self, base: int, tp: TP, offset: int, due: int) -> bool:
-        """Where it is due, or after a gap that Kafka or a person has made."""
-        read = self._behind_skips(tp, offset, due)
-        # The log may be cut in the middle of what a person has given up.
-        return self.broker.may_begin(tp, offset, read) or self._at_the_cut(
-            base, tp, offset, self._behind_skips(tp, sys.maxsize, due)
-        )
-
-    def _behind_skips(self, tp: TP, offset: int, due: int) -> int:
-        """Where it is due if nobody reads what a person has given up before this offset."""
-        kept = self.broker.kept_from(tp)
-        while ends := [
-            end for at, first, end in self.skips if at == tp and first <= max(due, kept) and due < end <= offset
-        ]:
-            due = max(ends)
-        return due
-
-    def _at_the_cut(self, base: int, tp: TP, offset: int, due: int) -> bool:
-        """Where the log was cut below what is due; where no leader's epoch tells that, at its end."""
-        cut = self.broker.cuts[tp][0] if tp in self.broker.cuts else due
-        told = tp in self.led.get(base, ())
-        return cut <= offset < due and (offset <= max(cut, self.broker.kept_from(tp)) or not told)
-
-    def _known(self) -> list[tuple[dict[int, dict[TP, int]], dict[TP, dict[str, int]]]]:
-        return [(self.merged, self.initial), *self.lost]
+class Oracle(Merges):
+    """Judges what processes do, and what each transaction has changed."""
 
     # What processes do
 
@@ -255,14 +106,9 @@ class Oracle:
                 "I7" if written is None else "I3",
                 f"{who.name} submits {tp} {records} in {name.path}; due from {starts} were {due}",
             )
+        self.wrote.add((name.incarnation, name.epoch, name.number))
         self.reached[tp] = max(self.reached.get(tp, (0, 0)), (name.epoch, records[-1][0] + 1))
         self.highest[tp] = max(self.highest.get(tp, 0), records[-1][0] + 1)
-
-    def _runs(self, reader: Reader, row: Region) -> None:
-        at = row.epoch, row.filling
-        self.ran.setdefault(at, {}).setdefault(row.head, frozenset(reader.select(PauseMark)))
-        fillers = reader.select(Filler, ("checkpoint", "=", row.filling))
-        self.fills.setdefault(at, set()).update((f.incarnation, tp) for f in fillers for tp in f.offsets)
 
     def _still(self, mark: PauseMark) -> bool:
         with self.store.read(self.name) as reader:
@@ -387,7 +233,7 @@ class Oracle:
         ):
             return
         fills = {incarnation for incarnation, _ in self.fills.get((last.epoch, last.filling), ())}
-        failed = _failed(reader, last.epoch)
+        failed = members_that_failed(reader, last.epoch)
         live = {m.incarnation for m in reader.select(Member) if m.status is MemberStatus.LIVE and m.name not in failed}
         if self.contributed or fills & live:
             raise Violation(
@@ -502,161 +348,7 @@ class Oracle:
                 raise Violation("X4", f"checkpoint {at} was left behind with rows that nobody reads again: {lost[0]}")
             at = self.parents[at]
 
-    def _merge(self, reader: Reader, last: Region, row: Region) -> None:
-        cut = row.head
-        where: Cond = ("checkpoint", "=", cut)
-        checkpoint = reader.get(Checkpoint, cut)
-        if (
-            checkpoint is None
-            or checkpoint.status is not CheckpointStatus.MERGED
-            or checkpoint.parent != last.head
-            or cut != last.open_cut
-        ):
-            raise Violation("C5", f"head {last.head} → {cut}: {checkpoint}")
-        begun = reader.get(Reset, row.epoch) if row.epoch > last.epoch else None
-        handover = bool(last.handover_json or row.handover_json) or (begun is not None and begun.cause in HANDS_OVER)
-        stays = row.epoch == last.epoch if row.open_cut or not handover else row.epoch == last.epoch + 1
-        if checkpoint.epoch != last.epoch or not (stays or row.phase is Phase.IDLE):
-            raise Violation(
-                "I8", f"cut {cut} of epoch {checkpoint.epoch} was merged in epoch {last.epoch} → {row.epoch}"
-            )
-        parts = reader.select(Contribution, where)
-        there = {(c.member, c.incarnation) for c in parts}
-        missing = self.fixed - there if handover and there <= self.fixed else set()
-        if there | missing != self.fixed or any(c.epoch != last.epoch or c.base != last.head for c in parts):
-            raise Violation("I4", f"cut {cut} merged {sorted(there)}, expected were {sorted(self.fixed)}")
-        self._without(reader, checkpoint, missing)
-        for name, incarnation in () if handover else there:
-            member = reader.get(Member, name)
-            if member is None or member.incarnation != incarnation or member.status is not MemberStatus.LIVE:
-                raise Violation("I8", f"cut {cut} merged what {incarnation} contributed, which is {member}")
-        offsets = reader.select(MergedOffset, where)
-        self._offsets(reader, cut, checkpoint.parent, offsets)
-        self._rows(cut, checkpoint.parent, offsets, reader.select(Segment, where), there)
-        self.merged[cut] = {TP(o.topic, o.partition): o.to_offset for o in offsets}
-        self.ids[cut] = {TP(o.topic, o.partition): o.topic_id for o in offsets}
-        self.led[cut] = {TP(o.topic, o.partition) for o in offsets if o.leader_epoch >= 0}
-        before = self.merged.get(checkpoint.parent), self.ids.get(checkpoint.parent)
-        new = self.landed[cut] or (self.merged[cut], self.ids[cut]) != before
-        if checkpoint.parent and not new and checkpoint.cause not in WANTED:
-            raise Violation("V1", f"cut {cut} made a checkpoint ({checkpoint.cause}), and had nothing new")
-        self.parents[cut] = checkpoint.parent
-        self.cuts, self.handovers = self.cuts + 1, self.handovers + (checkpoint.cause == "handover")
-        if checkpoint.cause != "handover" and not missing:
-            self.failures, self.proved = 0, last.epoch
-        if row.phase is Phase.RUNNING:
-            self._runs(reader, row)
-
-    def _without(self, reader: Reader, checkpoint: Checkpoint, missing: set[tuple[str, str]]) -> None:
-        """X10: only of a handover, only who is lost, gone, failed or late; each is named."""
-        self.left_out += len(missing)
-        if {name for name, _ in missing} != set(json.loads(checkpoint.without_json)):
-            raise Violation(
-                "X10", f"cut {checkpoint.id} names {checkpoint.without_json}, missing are {sorted(missing)}"
-            )
-        failed = _failed(reader, checkpoint.epoch)
-        for name, incarnation in missing if checkpoint.merged_at <= checkpoint.deadline else ():
-            if name in failed:
-                continue
-            member = reader.get(Member, name)
-            same = member is not None and member.incarnation == incarnation
-            fills = incarnation in {who for who, _ in self.fills.get((checkpoint.epoch, checkpoint.id), ())}
-            at_fault = (
-                {MemberStatus.LIVE, MemberStatus.LEFT} if fills else {MemberStatus.LIVE}
-            )  # a spare leaves nothing
-            if member is not None and same and member.status in at_fault:
-                raise Violation(
-                    "X10", f"cut {checkpoint.id} went without {name}, which is {member.status}, before its deadline"
-                )
-
-    def _empty(self, reader: Reader, cut: int) -> None:
-        """V1: it was wanted only if there was something new."""
-        checkpoint = reader.get(Checkpoint, cut)
-        if checkpoint is None or checkpoint.status is not CheckpointStatus.EMPTY or not checkpoint.if_new:
-            raise Violation("V1", f"cut {cut} is over without a head and without an abort: {checkpoint}")
-        self.cuts, self.failures, self.proved = self.cuts + 1, 0, self.row.epoch
-
-    def _offsets(self, reader: Reader, cut: int, parent: int, offsets: list[MergedOffset]) -> None:
-        """I1: every known partition is there, in a handover each that was fixed, and goes on where the parent left it."""
-        before, seen = self.merged[parent], {TP(o.topic, o.partition) for o in offsets}
-        row = reader.get(Checkpoint, cut)
-        handover = row is not None and row.generation == ANY_GENERATION
-        lacks = ((self.covers & self.known if handover else self.known) | set(before)) - seen
-        if lacks:
-            raise Violation("I4", f"cut {cut} lacks {sorted(lacks)}")
-        for o in offsets:
-            tp = TP(o.topic, o.partition)
-            same = tp in before and self.ids[parent][tp] == o.topic_id
-            due = before[tp] if same else self.initial.get(tp, {}).get(o.topic_id)
-            if due is None or not self.may_begin(parent, tp, o.from_offset, due) or o.to_offset < o.from_offset:
-                raise Violation(
-                    "I1",
-                    f"cut {cut}: {tp} goes from {o.from_offset} to {o.to_offset}; its parent {parent} left it at {due}",
-                )
-
-    def _rows(
-        self,
-        cut: int,
-        parent: int,
-        offsets: list[MergedOffset],
-        segments: list[Segment],
-        there: set[tuple[str, str]],
-    ) -> None:
-        """I2, I3, I8: what the named segments hold is exactly what was produced in these ranges."""
-        landed: dict[TP, list[Record]] = {}
-        self.landed[cut], self.segments[cut] = [], [*self.segments.get(cut, ()), *(s.path for s in segments)]
-        for segment in sorted(segments, key=lambda s: SegmentName.parse(s.path) or s.path):
-            if (segment.member, segment.incarnation) not in there:
-                raise Violation("I8", f"cut {cut} names {segment.path} of {segment.incarnation}")
-            held = self.disk.get(segment.path)
-            if held is None:
-                raise Violation("I13", f"cut {cut} names {segment.path}, which is not there, or not closed")
-            for tp, record in held:
-                landed.setdefault(tp, []).append(record)
-                self.landed[cut].append(record)
-        self.landed[cut].sort()
-        for o in offsets:
-            tp = TP(o.topic, o.partition)
-            logs, found = self.broker.logs_of(tp, o.topic_id), landed.pop(tp, [])
-            produced = [between(log, o.from_offset, o.to_offset) for log in logs]
-            if found not in produced or len(found) != o.rows:
-                raise Violation(
-                    "I2", f"cut {cut}: {tp} has {found} in [{o.from_offset}, {o.to_offset}); produced were {produced}"
-                )
-            self._same_log(cut, parent, o, {at == len(logs) - 1 for at, there in enumerate(produced) if there == found})
-        if landed:
-            raise Violation("I2", f"cut {cut} landed partitions outside of its map: {sorted(landed)}")
-
-    def _same_log(self, cut: int, parent: int, o: MergedOffset, of_older: set[bool]) -> None:
-        """S4: what goes on behind where a log was cut goes on in the same log, unless no leader's epoch tells it; or behind what
-        retention took of both logs, or a person has given up."""
-        tp = TP(o.topic, o.partition)
-        left_off = self.merged[parent].get(tp, o.from_offset)
-        due = self._behind_skips(tp, o.from_offset, left_off)
-        kept = o.from_offset > left_off and self.broker.may_begin(tp, o.from_offset, due)
-        first = max(self.broker.cuts[tp][0], self.broker.kept_from(tp)) if tp in self.broker.cuts else o.from_offset
-        if o.from_offset > first and not kept:
-            of_older &= self.logs.get(parent, {}).get(tp, EITHER)
-            if not of_older:
-                raise Violation(
-                    "S4",
-                    f"cut {cut}: {tp} goes on at {o.from_offset}, and the log was cut at {self.broker.cuts[tp][0]}",
-                )
-        self.logs.setdefault(cut, {})[tp] = frozenset(of_older) if o.leader_epoch >= 0 else EITHER
-
-    def next_of(self, tp: TP) -> int:
-        """Where the head leaves off of the topic that is there now."""
-        same = self.ids[self.row.head].get(tp) == self.broker.ids[tp.topic]
-        return self.merged[self.row.head][tp] if same else 0
-
     # At the end
-
-    def line(self) -> list[int]:
-        found, at = [], self.row.head
-        while at:
-            found.append(at)
-            at = self.parents[at]
-        return found[::-1]
 
     def final(self) -> int:
         """What SQL says, and that each named file is there; how many tuples are on the line."""

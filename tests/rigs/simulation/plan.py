@@ -47,8 +47,8 @@ REGION_FAULTS = (
 )
 LATER = ("cut log",)
 """Of regions too, drawn apart: most seeds stand for what they stood for before there were any."""
-ANSWERS = ("partition fails", "no leader")
-"""Of one partition, for one member or for all; drawn apart as well."""
+ANSWERS = ("partition fails", "no leader", "question fails")
+"""Of Kafka, to one process or to all, about one partition or about all; drawn apart as well."""
 RENEWED = "topic made anew"
 """Drawn apart as well."""
 NOT_WITH_RENEWED = frozenset({"cut log", "restore", "skip", "cut kafka", "kafka down", "stall"})

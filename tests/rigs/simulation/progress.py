@@ -39,6 +39,7 @@ STOPS = frozenset(
         "seek fails",
         "seek is lost",
         "poll fails",
+        "partition fails",
         "slow",
         "scale",
         "stranger",

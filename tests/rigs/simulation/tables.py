@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from crkafka_core.control import Reader, Tx
+from crkafka_core.control import Reader
 from crkafka_core.lake import road, writing
 from crkafka_core.lake.hold import Hold
 from crkafka_core.lake.port import mark_of
-from crkafka_core.lake.writing import Fenced, Written
+from crkafka_core.lake.writing import Written
 from crkafka_core.model.errors import CrkafkaError, LeaseLost, ServiceUnavailable
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Region, TableCommit
 from crkafka_core.model.rows import Table as TableRow
-from crkafka_core.plane import permits, tables
+from crkafka_core.plane import tables
 from crkafka_core.plane.permits import Permit
 from crkafka_core.plane.reading import KafkaRange, ReadPlan
 from crkafka_core.region.feeder import Feeder
@@ -165,18 +165,13 @@ class SparkWriter(Writer):
     """Of a table whose rows Spark writes, in a format that refuses late commits by number."""
 
     def advance(self, limit: int | None) -> None:
-        self._commit(lambda tx, token: self._permit(tx, token, limit=limit))
+        self._commit(writing.asking([self.lake.name], limit=limit))
 
     def write_anew(self, checkpoint: int) -> None:
-        self._commit(lambda tx, token: self._permit(tx, token, ids=(checkpoint,)))
-
-    def _permit(
-        self, tx: Tx, token: str, *, limit: int | None = None, ids: tuple[int, ...] | None = None
-    ) -> Permit | None:
-        return permits.permit_commit(tx, self.lake.name, holder=self.name, token=token, limit=limit, ids=ids)
+        self._commit(writing.asking([self.lake.name], ids=(checkpoint,)))
 
     def _commit(self, ask: writing.Ask) -> None:
-        writing.commit(self.region, self.lake.name, ask, self._write)
+        writing.commit(self.region, ask, lambda given, hold: [(self.lake.name, self._write(given[0], hold))]).required()
 
     def _write(self, permit: Permit, hold: Hold) -> Written:
         rows = self.read(permit.plan)
@@ -187,10 +182,10 @@ class SparkWriter(Writer):
     def fence(self) -> None:
         writing.fence(self.region, self.lake.name, self._fence)
 
-    def _fence(self, permit: Permit, hold: Hold) -> Fenced:
+    def _fence(self, permit: Permit, hold: Hold) -> tuple[str, None]:
         line = set(self.plane.read(lambda r, region: r.line(region.head)))
         self._take(permit, {}, only=line)
-        return Fenced(str(permit.commit.number))
+        return str(permit.commit.number), None
 
     def _take(self, permit: Permit, rows: dict[int, tuple[Tuple, ...]], *, only: set[int] | None = None) -> None:
         """Of what is there, `only` these checkpoints stay: a format looks at that as it commits."""

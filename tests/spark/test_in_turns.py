@@ -1,7 +1,8 @@
-"""Spark reads an Iceberg table that we write at a path, and writes to it in turns with us (docs/clients.md C-P19)."""
+"""Spark reads what we write without it, and writes in turns with us: Iceberg at a path, marks, vectors (docs/clients.md C-P19 to C-P21)."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from datetime import date
 from pathlib import Path
@@ -13,11 +14,12 @@ from pyiceberg.expressions import EqualTo
 from pyiceberg.table import StaticTable
 from pyspark.sql import SparkSession
 
+from crkafka_core.lake import vectors
 from crkafka_core.lake.partitions import field_name, parted
-from crkafka_core.lake.port import CannotCommit, Marks, Moved, NewFile, Part, Snapshot
+from crkafka_core.lake.port import CannotCommit, Change, Marks, Moved, NewFile, Part, Snapshot
 from tests.lake.iceberg.orders import Orders, by_spark, everywhere, in_spark, seen, stamp, table_of
-
-pytestmark = pytest.mark.spark
+from tests.lake.iceberg.test_marks import mark, marked
+from tests.lake.test_vectors import KEPT, made
 
 
 def look(orders: Orders) -> Snapshot:
@@ -52,7 +54,7 @@ def test_commits_go_on_behind_those_of_spark(tmp_path: Path, spark: SparkSession
     spark.sql(f"DELETE FROM {name} WHERE offset IN (0, 3)")
     for old in (before, stale):
         with pytest.raises(Moved):
-            old.commit([orders.file([99])], [], stamp(4))
+            old.commit(stamp(4), Change([orders.file([99])]))
     found = look(orders)
     assert [(e.stamp, e.changes_rows, e.touched) for e in found.since(before.version) or ()] == [(None, True, (0, 2))]
     assert found.stamp("uid-1", "orders") == stamp(3, version=before.version)
@@ -148,4 +150,54 @@ def test_a_table_of_format_version_3_takes_commits_and_keeps_vectors_of_spark(
     ids = [row[0] for row in spark.sql(f"SELECT _row_id FROM {name}").collect()]
     assert len({*ids}) == 5 and None not in ids
     with pytest.raises(CannotCommit, match="version 3"):
-        orders.now.commit([], [], stamp(9), marks={file: Marks([0]) for file in orders.now.files()})
+        orders.now.commit(stamp(9), Change(marks={file: Marks([0]) for file in orders.now.files()}))
+
+
+def test_spark_sees_marks_and_goes_on_behind_them(tmp_path: Path, spark: SparkSession) -> None:
+    orders = Orders(tmp_path / "t", Part("topic"))
+    first = orders.file(range(6), topic="t")
+    orders.commit([first])
+    mark(orders, {first.path: [0, 5]}, [orders.file([10], topic="t")])
+    name = in_spark(spark, orders)
+    assert spark.sql(f"SELECT count(*), min(offset) FROM {name} WHERE offset < 4").collect()[0][:] == (3, 1)
+    spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
+    spark.sql(f"DELETE FROM {name} WHERE offset = 2")
+    orders.now = orders.log.look() or orders.now
+    assert sorted(marked(orders)[first.path]) == [0, 2, 5], "those of Spark too"
+    mark(orders, {first.path: [0, 2, 3, 5]})
+    assert by_spark(spark, orders) == [1, 4, 10]
+    assert seen(orders) == everywhere(1, 4, 10)
+    spark.sql(
+        f"CALL {name.split('.')[0]}.system.rewrite_data_files(table => 't', options => map('rewrite-all', 'true'))"
+    )
+    orders.now = orders.log.look() or orders.now
+    assert [*marked(orders).values()] == [[]]
+    assert by_spark(spark, orders) == [1, 4, 10]
+
+
+def test_marks_that_spark_wrote_for_several_files_are_kept(tmp_path: Path, spark: SparkSession) -> None:
+    granularity = {"write.delete.mode": "merge-on-read", "write.delete.granularity": "partition"}
+    orders = Orders(tmp_path / "t", properties=granularity)
+    first, second = orders.file(range(5)), orders.file(range(5, 10))
+    orders.commit([first, second])
+    spark.sql(f"DELETE FROM {in_spark(spark, orders)} WHERE offset IN (1, 7)")
+    orders.now = orders.log.look() or orders.now
+    assert marked(orders) == {first.path: [1], second.path: [2]}
+    mark(orders, {first.path: [1, 4]})
+    assert by_spark(spark, orders) == [0, 2, 3, 5, 6, 8, 9]
+    found = seen(orders, native=False)  # Polars by itself refuses a file of deletes for several data files
+    assert found == everywhere(0, 2, 3, 5, 6, 8, 9)
+    with pytest.raises(CannotCommit, match="others"):
+        mark(orders, {second.path: [0]})
+    orders.commit(remove=orders.named(first))
+    assert seen(orders, native=False) == everywhere(5, 6, 8, 9)
+
+
+def test_spark_reads_them_and_goes_on_behind_them(tmp_path: Path, spark: SparkSession) -> None:
+    table = made(tmp_path / "t")
+    assert [row[0] for row in spark.read.format("delta").load(str(table)).orderBy("n").collect()] == KEPT
+    spark.sql(f"DELETE FROM delta.`{table}` WHERE n IN (1, 20)")
+    last = max((table / "_delta_log").glob("*.json"))
+    added = [json.loads(line)["add"] for line in last.read_text().splitlines() if "add" in json.loads(line)]
+    read = [vectors.delta_vector(add["deletionVector"], lambda name: (table / name).read_bytes()) for add in added]
+    assert sorted(vector.tolist() for vector in read) == [[0, 1], [0, 1, 3, 4, 9]]
