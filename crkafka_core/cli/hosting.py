@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
+from typing import Any
 
 import click
 
@@ -54,38 +55,25 @@ def host(
     """
     if logs is not None:
         folder_of_logs(logs)
-    with Region.open(config) as region:
+    with Region.open(config) as region, ExitStack() as stack:
         region.init(configure=False)
-        pulse = Pulse()
-        why = partial(_why_they_wait, config, set())
-        with (
-            _answering(region, metrics, pulse, tell),
-            only_host(region, say=tell) as right,
-            members(region, logs, tell, partial(_begin, region, start, stop, tell, why)) as running,
-            driving(region, drive=drive),
-        ):
-            follower = Follower(region, tell, logs=logs, why=why)
-            try:
-                while not stop.is_set():
-                    pulse.beat()
-                    check_still_ours(running, right, more="`crkafka show`")
-                    if follower.turn(stop) is Phase.IDLE and until_idle:
-                        break
-            finally:
-                pulse.end()
-            if not leave_running:
-                _last_cut(region, tell)
-
-
-@contextmanager
-def _answering(region: Region, metrics: str, pulse: Pulse, tell: Say) -> Iterator[None]:
-    """Serve probes and Prometheus, if `metrics` names an address."""
-    if not metrics:
-        yield
-        return
-    with serving(region, metrics, pulse) as url:
-        tell(f"metrics at {url}/metrics")
-        yield
+        pulse, why = Pulse(), partial(_why_they_wait, config, set())
+        if metrics:
+            tell(f"metrics at {stack.enter_context(serving(region, metrics, pulse))}/metrics")
+        right = stack.enter_context(only_host(region, say=tell))
+        running = stack.enter_context(members(region, logs, tell, partial(_begin, region, start, stop, tell, why)))
+        stack.enter_context(driving(region, drive=drive))
+        follower = Follower(region, tell, logs=logs, why=why)
+        try:
+            while not stop.is_set():
+                pulse.beat()
+                check_still_ours(running, right, more="`crkafka show`")
+                if follower.turn(stop) is Phase.IDLE and until_idle:
+                    break
+        finally:
+            pulse.end()
+        if not leave_running:
+            _last_cut(region, tell)
 
 
 def _why_they_wait(config: RegionConfig, reported: set[str]) -> str:
@@ -173,15 +161,7 @@ def _spark_starts(config: RegionConfig) -> Iterator[None]:
     help="Folder for the logs of members that are local processes.",
 )
 @click.option("--metrics", default="", metavar="HOST:PORT", help="Serve /metrics, /livez and /readyz.")
-def _host(
-    config: RegionConfig,
-    start: bool,
-    drive: bool,
-    leave_running: bool,
-    until_idle: bool,
-    logs: Path | None,
-    metrics: str,
-) -> int:
+def _host(config: RegionConfig, **options: Any) -> int:
     """Run the region's members until interrupted, and print the region's events; then a last cut. A second interrupt ends at once.
 
     Where Dagster opens the cuts, use --no-drive.
@@ -193,17 +173,7 @@ def _host(
         logs_of.in_one_voice()
     with _interrupts() as stop:
         try:
-            host(
-                config,
-                stop=stop,
-                start=start,
-                drive=drive,
-                leave_running=leave_running,
-                until_idle=until_idle,
-                logs=logs,
-                metrics=metrics,
-                tell=partial(_print, stop),
-            )
+            host(config, stop=stop, tell=partial(_print, stop), **options)
         except CrkafkaError as error:
             if not stop.is_set():
                 raise

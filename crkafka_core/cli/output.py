@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from crkafka_core.model.rows import Region
+    from crkafka_core.plane.lateness import TableLag
 
 Say = Callable[[str], None]
 """Receives each step of a long verb in a few words."""
@@ -182,6 +183,15 @@ def phase_for(region: Region, now: float) -> str:
     """The phase and its age; RUNNING counts from the last resume, not from the last cut."""
     since = region.resumed_at if region.phase is Phase.RUNNING else region.phase_since
     return f"{region.phase} for {span(max(0.0, now - since))}"
+
+
+LAG = ("table", "format", "acknowledged", "waiting", "for")
+
+
+def lag_cells(lag: TableLag) -> tuple[object, ...]:
+    """Cells of a declared table below the columns `LAG`."""
+    table, waits = lag.table, span(lag.seconds) if lag.waiting else "fresh"
+    return table.name, table.format, table.acknowledged, lag.waiting, waits
 
 
 def _cell(value: object) -> str:

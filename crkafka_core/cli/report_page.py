@@ -8,7 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from crkafka_core.cli.following import quiet
-from crkafka_core.cli.output import moment, span
+from crkafka_core.cli.output import LAG, lag_cells, moment, span
 from crkafka_core.model.plural import plural
 from crkafka_core.model.visible import visible
 
@@ -185,22 +185,12 @@ def _freshness(report: Report) -> list[str]:
     for f in report.freshness:
         title = f"{f.table}: checkpoint {f.upto} after {span(f.seconds)}, {moment(f.at)}"
         points.append((f.at, f.seconds, title, colours[f.table]))
-    state = [
-        (
-            lag.table.name,
-            lag.table.format,
-            lag.table.acknowledged,
-            lag.waiting,
-            span(lag.seconds) if lag.waiting else "fresh",
-        )
-        for lag in report.status.lags
-    ]
     return [
         "<h2>Freshness of tables</h2>",
         _key(list(colours.items())),
         _points(report, points),
         "<p>From the merge of a checkpoint until its rows were committed to the table.</p>",
-        _table(("table", "format", "acknowledged", "waiting", "for"), state),
+        _table(LAG, [lag_cells(lag) for lag in report.status.lags]),
     ]
 
 

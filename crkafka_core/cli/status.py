@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from crkafka_core.cli.call import Answer, json_option, number, register, verb
-from crkafka_core.cli.output import moment, phase_for, plain, print_json, print_pairs, print_table, span
+from crkafka_core.cli.output import LAG, lag_cells, moment, phase_for, plain, print_json, print_pairs, print_table, span
 from crkafka_core.cli.pauses import in_words
 from crkafka_core.cli.resources import control_plane
 from crkafka_core.config import RegionConfig, redact
@@ -23,7 +23,6 @@ from crkafka_core.model.rows import Checkpoint, Event, Region
 from crkafka_core.model.visible import json_text
 from crkafka_core.plane import events, handover
 from crkafka_core.plane.checkpoints import newest
-from crkafka_core.plane.lateness import TableLag
 from crkafka_core.plane.status import MemberView, Status, status_of
 
 SHOWN = 8
@@ -162,24 +161,8 @@ def _print_region(status: Status) -> None:
     print_members(status.members)
     if status.lags:
         print()
-        _print_lags(status.lags)
-
-
-def _print_lags(lags: Iterable[TableLag]) -> None:
-    print_table(
-        ("table", "format", "acknowledged", "waiting", "for", "follows the last rewind"),
-        (
-            (
-                lag.table.name,
-                lag.table.format,
-                lag.table.acknowledged,
-                lag.waiting,
-                span(lag.seconds) if lag.waiting else "",
-                not lag.owes_fence,
-            )
-            for lag in lags
-        ),
-    )
+        cells = [(*lag_cells(lag), not lag.owes_fence) for lag in status.lags]
+        print_table((*LAG, "follows the last rewind"), cells)
 
 
 def print_members(members: tuple[MemberView, ...]) -> None:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from crkafka_core.cli.call import COMMANDS, Answer, called, config_options, json_option, number, verb
-from crkafka_core.cli.output import Say, note, print_table, silent, span
+from crkafka_core.cli.output import LAG, Say, lag_cells, note, print_table, silent
 from crkafka_core.cli.resources import control_plane, means
 from crkafka_core.config import RegionConfig
 from crkafka_core.config.typed import topic_of
@@ -40,14 +40,10 @@ def tables(context: click.Context, config_file: Path | None, region_name: str | 
     with control_plane(config) as control:
         lags = control.read(lateness.lags)
     value = [{**lag.__dict__, "late": lag.late, "spoilt": lag.spoilt} for lag in lags]
-    columns = ("table", "format", "acknowledged", "waiting", "for", "written by", "version", "bad records", "late")
+    columns = (*LAG, "written by", "version", "bad records", "late")
     cells = [
         (
-            lag.table.name,
-            lag.table.format + (" (adopts segments)" if plane.adopts(lag.table) else ""),
-            lag.table.acknowledged,
-            lag.waiting,
-            span(lag.seconds) if lag.waiting else "",
+            *lag_cells(lag),
             lag.writer or lag.feeder or "no process now",
             lag.table.version,
             lag.bad or "",

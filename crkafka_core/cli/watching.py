@@ -9,7 +9,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from crkafka_core.cli.output import moment, phase_for, shown, span
+from crkafka_core.cli.output import LAG, lag_cells, moment, phase_for, shown, span
 from crkafka_core.cli.pauses import in_words
 from crkafka_core.config import redact
 from crkafka_core.model.errors import ServiceUnavailable
@@ -93,11 +93,9 @@ def _members(status: Status) -> RenderableType:
 
 
 def _tables(status: Status) -> RenderableType:
-    table = Table("table", "format", "acknowledged", "waiting", "for", box=None)
+    table = Table(*LAG, box=None)
     for lag in status.lags:
-        waits = span(lag.seconds) if lag.waiting else "fresh"
-        cells = (lag.table.name, lag.table.format, lag.table.acknowledged, lag.waiting, waits)
-        table.add_row(*map(shown, cells), style="red" if lag.late or lag.owes_fence else "")
+        table.add_row(*map(shown, lag_cells(lag)), style="red" if lag.late or lag.owes_fence else "")
     return Panel(table, title="tables", title_align="left")
 
 

@@ -127,77 +127,24 @@ def plane(region_file: Path) -> ControlPlane:
 
 
 def _history(tx: Tx) -> None:
-    now = tx.now()
-    tps = [TP("orders", p) for p in range(4)]
+    now, tps = tx.now(), [TP("orders", p) for p in range(4)]
     tx.put(Group("c1", "orders", "orders", 0))
     tx.put(*(Initial("orders", "t1", tp.partition, tp.topic, 0, "beginning", now) for tp in tps))
-    tx.put(
-        *(
-            Member(
-                "orders",
-                f"orders/{n}",
-                f"inc{n}",
-                1,
-                host="h",
-                registered_at=now,
-                first_registered_at=now,
-                epoch=1,
-                base=2,
-                generation=3,
-                assignment_json=pack(tps[n * 2 : n * 2 + 2]),
-            )
-            for n in (0, 1)
-        )
-    )
+    times = {"registered_at": now, "first_registered_at": now}
+    at = {"host": "h", "epoch": 1, "base": 2, "generation": 3, **times}
+    for n in (0, 1):
+        tx.put(Member("orders", f"orders/{n}", f"inc{n}", 1, assignment_json=pack(tps[n * 2 : n * 2 + 2]), **at))
+    counts = {"rows": 40, "segments": 2, "members": 2, "drain_ms": 7, "opened_at": now, "merged_at": now}
     for number in (1, 2):
-        tx.put(
-            Checkpoint(
-                "orders",
-                number,
-                number - 1,
-                1,
-                CheckpointStatus.MERGED,
-                cause="every 60 s",
-                opened_at=now,
-                merged_at=now,
-                rows=40,
-                segments=2,
-                members=2,
-                drain_ms=7,
-            )
-        )
-        tx.put(
-            *(
-                MergedOffset(
-                    "orders", number, *tp, "t1", (number - 1) * 10, number * 10, 10, f"orders/{tp.partition // 2}"
-                )
-                for tp in tps
-            )
-        )
-        tx.put(
-            *(
-                Contribution("orders", number, f"orders/{n}", f"inc{n}", 1, number - 1, 3, "[]", "{}", 20, 1, 7, "h")
-                for n in (0, 1)
-            )
-        )
-        tx.put(
-            *(
-                Segment("orders", f"s{number}-{n}", number, f"orders/{n}", f"inc{n}", 1, 20, 1, "h", "[]")
-                for n in (0, 1)
-            )
-        )
+        tx.put(Checkpoint("orders", number, number - 1, 1, CheckpointStatus.MERGED, cause="every 60 s", **counts))
+        for tp in tps:
+            offsets = number * 10 - 10, number * 10
+            tx.put(MergedOffset("orders", number, *tp, "t1", *offsets, 10, f"orders/{tp.partition // 2}"))
+        for n in (0, 1):
+            who = f"orders/{n}", f"inc{n}"
+            tx.put(Contribution("orders", number, *who, 1, number - 1, 3, "[]", "{}", 20, 1, 7, "h"))
+            tx.put(Segment("orders", f"s{number}-{n}", number, *who, 1, 20, 1, "h", "[]"))
         events.log(tx, "merged", "40 rows of 2 members", checkpoint=number)
-    tx.set_region(
-        phase=Phase.RUNNING,
-        phase_since=now,
-        wanted=Wanted.RUN,
-        head=2,
-        filling=2,
-        opened=2,
-        born=True,
-        wait_for_wanted=False,
-        resumed_at=now,
-        last_cut_at=now,
-        cluster_id="c1",
-        group_id="orders",
-    )
+    state = {"phase": Phase.RUNNING, "wanted": Wanted.RUN, "head": 2, "filling": 2, "opened": 2, "born": True}
+    when = dict.fromkeys(("phase_since", "resumed_at", "last_cut_at"), now)
+    tx.set_region(wait_for_wanted=False, cluster_id="c1", group_id="orders", **state, **when)

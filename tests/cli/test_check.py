@@ -119,8 +119,10 @@ def test_check_finds_a_table_whose_folder_is_gone(crkafka: Crkafka, region_file:
         )  # nothing is in it yet
 
     plane.do(declared)
-    assert "Table bronze has rows up to checkpoint 2, but the files in its folder" in findings(crkafka)["tables"]
-    (region_file.parent / "bronze" / "_delta_log").mkdir(parents=True)
+    for folder in ("", "bronze"):  # a host that tried to write to a deleted table has made its folder again
+        (region_file.parent / folder).mkdir(exist_ok=True)
+        assert "Table bronze has rows up to checkpoint 2, but the files in its folder" in findings(crkafka)["tables"]
+    (region_file.parent / "bronze" / "_delta_log").mkdir()
     assert "tables" not in findings(crkafka)
 
 
@@ -174,18 +176,6 @@ def test_other_keys_of_a_table_that_has_rows_are_refused_and_nothing_changes(
     assert crkafka("tables", "undeclare", "t", "--yes").code == 0
     region_file.write_text(YAML + table % ("other", other))
     assert crkafka("init").code == 0
-
-
-def test_check_does_not_take_files_that_a_writer_has_left_for_a_delta_table(
-    crkafka: Crkafka, region_file: Path, plane: ControlPlane
-) -> None:
-    """A host that tried to write to a deleted table has made its folder again."""
-    log = region_file.parent / "bronze" / "_delta_log"
-    log.parent.mkdir()
-    plane.do(lambda tx: tx.put(Table("orders", "bronze", "delta", str(log.parent), acknowledged=2, version="1")))
-    assert "Table bronze has rows up to checkpoint 2, but the files in its folder" in findings(crkafka)["tables"]
-    log.mkdir()
-    assert "tables" not in findings(crkafka)
 
 
 def test_check_goes_on_after_what_this_user_may_not_look_at(

@@ -111,51 +111,37 @@ def test_json_has_one_object_a_line_also_with_a_traceback() -> None:
     assert said["message"] == "two\nlines" and "ValueError: half" in said["exception"]
 
 
-@pytest.mark.parametrize("where", ["a thread", "the process"])
-def test_an_error_that_nobody_catches_is_a_log_without_secrets(where: str) -> None:
-    program = f"""
-import threading
-from crkafka_core import logs
-from crkafka_core.config.resolving import remember
-
-def fail():
-    raise RuntimeError("no connection with canary-44")
-
-remember("canary-44")
-logs.begin("CRITICAL", "json", who="orders/0")
-if {where == "a thread"}:
-    threading.Thread(target=fail, name="renewer").start()
-else:
-    fail()
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
-    (line,) = done.stderr.splitlines()
-    said = json.loads(line)
-    assert said["level"] == "CRITICAL" and said["member"] == "orders/0"
-    assert "RuntimeError: no connection with ***" in said["exception"] and "canary" not in line
-
-
-def test_what_python_itself_would_print_is_a_log_too() -> None:
-    """A warning of a library, and an error in a destructor."""
+def test_what_python_itself_would_print_is_a_log_without_secrets() -> None:
+    """A library's warning, and errors that no code catches: in a destructor, in a thread, of the process."""
     program = """
-import warnings
+import threading, warnings
 from crkafka_core import logs
 from crkafka_core.config.resolving import remember
 
 class Thing:
     def __del__(self):
-        raise RuntimeError("no end with canary-45")
+        fail()
 
-remember("canary-45")
+def fail():
+    raise RuntimeError("no connection with canary-44")
+
+remember("canary-44")
 logs.begin("INFO", "json", who="orders/0")
-warnings.warn("old, says canary-45")
+warnings.warn("old, says canary-44")
 Thing()
+thread = threading.Thread(target=fail, name="renewer")
+thread.start()
+thread.join()
+fail()
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
-    warned, ended = map(json.loads, done.stderr.splitlines())
+    assert "canary" not in done.stderr
+    warned, *failed = map(json.loads, done.stderr.splitlines())
     assert (warned["level"], warned["logger"], warned["member"]) == ("WARNING", "py.warnings", "orders/0")
     assert "UserWarning: old, says ***" in warned["message"]
-    assert "RuntimeError: no end with ***" in ended["exception"] and "Thing.__del__" in ended["message"]
+    assert [each["level"] for each in failed] == ["ERROR", "CRITICAL", "CRITICAL"]
+    assert all("RuntimeError: no connection with ***" in each["exception"] for each in failed)
+    assert "Thing.__del__" in failed[0]["message"] and failed[1]["message"] == "the thread renewer ends"
 
 
 def test_a_terminal_that_is_closed_asks_for_the_last_cut_and_is_no_second_interrupt() -> None:

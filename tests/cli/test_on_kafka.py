@@ -193,14 +193,6 @@ def test_a_host_whose_members_may_not_start_says_why_once_and_ends(
     assert "Traceback" not in text and len(text.splitlines()) <= 4, text
 
 
-def test_kafka_away_is_exit_code_3(crkafka: Crkafka) -> None:
-    crkafka("init")
-    answer = crkafka("group")
-    assert answer.code == 3
-    assert "127.0.0.1:9" in answer.err
-    assert len(answer.err.strip().splitlines()) <= 2
-
-
 def test_73_check_finds_a_topic_with_records_that_the_client_does_not_take(
     kafka: KafkaCluster, region_on_kafka: Path
 ) -> None:
