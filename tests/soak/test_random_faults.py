@@ -4,7 +4,7 @@ Half a minute of it is in `make test`. Half an hour, and more:
 
     SOAK_MINUTES=30 CRKAFKA_SOAK_SEED=7 .venv/bin/python -m pytest tests/soak/test_random_faults.py -m soak -k sqlite
 
-and `-k postgres`. A report of each is in `artifacts/soak-*.md`.
+and `-k postgres`, `-k kip848`. A report of each is in `artifacts/soak-*.md`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ SETTLES = 120.0
 def nemesis(
     request: pytest.FixtureRequest, services_folder: Path, tmp_path: Path, lasting: Lasting
 ) -> Iterator[Nemesis]:
-    database, seed = request.param
+    database, seed, *protocol = request.param
     lasting.drop()
     server = request.getfixturevalue("postgres") if database == "postgres" else None
     prefix = unique("shop").replace("-", "")
@@ -67,7 +67,7 @@ def nemesis(
             forced_budget=1_000,
             forced_without_cut=100,
             url=server.url(f"soak_{seed}") if server else "",
-            kafka={"bootstrap.servers": address},
+            kafka={"bootstrap.servers": address, **dict(protocol)},
             tables=[{"name": TABLE, "format": "delta", "path": str(tmp_path / TABLE)}],
             begin=False,
         )
@@ -91,11 +91,17 @@ def test_random_faults_for_half_a_minute_break_no_invariant(
 
 @pytest.mark.soak
 @pytest.mark.timeout(2 * SECONDS + 600)
-@pytest.mark.parametrize("nemesis", [("sqlite", SEED), ("postgres", SEED)], ids=["sqlite", "postgres"], indirect=True)
-def test_random_faults_for_a_while_break_no_invariant(nemesis: Nemesis, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "nemesis",
+    [("sqlite", SEED), ("postgres", SEED), ("sqlite", SEED, ("group.protocol", "consumer"))],
+    ids=["sqlite", "postgres", "kip848"],
+    indirect=True,
+)
+def test_random_faults_for_a_while_break_no_invariant(
+    nemesis: Nemesis, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
+) -> None:
     """In the end memory has stayed, too."""
-    database = "sqlite" if isinstance(nemesis.database, SqliteLocked) else "postgres"
-    sizes = _strike(nemesis, SECONDS, capsys, Account(database, SEED, SECONDS))
+    sizes = _strike(nemesis, SECONDS, capsys, Account(request.node.callspec.id, SEED, SECONDS))
     assert len(sizes) >= SECONDS / 120
     part = len(sizes) // 3  # of the largest member: those that were killed began anew, small
     assert part == 0 or median(sizes[-part:]) <= median(sizes[:part]) + MORE_MEMORY, sizes
