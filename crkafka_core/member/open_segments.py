@@ -17,7 +17,7 @@ from crkafka_core.segments.writer import SegmentWriter, Writer
 
 @dataclass(frozen=True)
 class Handed:
-    """Segments of one cut: those that are closed, and the last, which is still open; its footer says what was known at the cut."""
+    """Segments of one cut: those that are closed, and the last, which is still open; its footer has what was known at the cut."""
 
     closed: tuple[ClosedSegment, ...] = ()
     writer: Writer | None = None

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
 
-from crkafka_core.model.offsets import TP
+from crkafka_core.kafka.edge import Admin
 from crkafka_core.model.segment_name import SegmentName
 from crkafka_core.plane import starts
 from crkafka_core.plane.restored import Seen
@@ -14,15 +12,6 @@ from crkafka_core.plane.transact import Readable
 from crkafka_core.protocol.commit_metadata import CommitMetadata
 from crkafka_core.segments import owner
 from crkafka_core.segments.storage import Storage
-
-if TYPE_CHECKING:
-    from crkafka_core.kafka.admin import Committed
-
-
-class Commits(Protocol):
-    """What a look needs of Kafka."""
-
-    def committed(self, group_id: str, tps: Iterable[TP]) -> Mapping[TP, Committed]: ...
 
 
 @dataclass(frozen=True)
@@ -35,7 +24,7 @@ class OutsideSql:
 
 
 def look_outside(
-    plane: Readable, storage: Storage, kafka: Commits | None, group_id: str = "", *, claim: bool = False
+    plane: Readable, storage: Storage, kafka: Admin | None, group_id: str = "", *, claim: bool = False
 ) -> OutsideSql:
     """Raises `NotOwner` when another control plane has marked the storage as its own, unless a person claims it.
 

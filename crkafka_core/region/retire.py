@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from crkafka_core.control import Tx
+from crkafka_core.kafka.edge import Admin
 from crkafka_core.loop import THREADS, Runtime
-from crkafka_core.member.outside_sql import Commits, look_outside
+from crkafka_core.member.outside_sql import look_outside
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Lease, Region
 from crkafka_core.model.segment_name import SegmentName
@@ -35,7 +36,7 @@ class Retired:
 def retire(
     plane: ControlPlane,
     storage: Storage,
-    kafka: Commits | None,
+    kafka: Admin | None,
     *,
     group_id: str,
     holder: str,

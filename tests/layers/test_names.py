@@ -18,6 +18,7 @@ ROOMS = (
     "crkafka_core/decode",
     "crkafka_core/dev",
     "crkafka_core/kafka",
+    "crkafka_core/member",
     "crkafka_core/model",
     "crkafka_core/hosts",
     "crkafka_core/segments",
