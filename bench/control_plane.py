@@ -19,13 +19,14 @@ from checkpoints_db import SqlStore, initialise, open_store
 from crkafka_core.control import Tx
 from crkafka_core.dev.leash import Leash
 from crkafka_core.dev.postgres import Postgres
+from crkafka_core.model import limits
 from crkafka_core.model.limits import Limits
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Event, MergedOffset, Region
 from crkafka_core.model.segment import ClosedSegment, Span
 from crkafka_core.model.segment_name import segment_path
-from crkafka_core.plane import advance, cuts, life, limits, members, roster, starts, view
-from crkafka_core.plane.cuts import Part
+from crkafka_core.plane import advance, contributions, cuts, life, members, merging, roster, starts, view
+from crkafka_core.plane.contributions import Part
 from crkafka_core.plane.transact import ControlPlane
 
 
@@ -61,8 +62,6 @@ class Crowd:
                     base=row.head,
                     topic_ids=ids,
                     proposals=everything if number == 0 else {},
-                    gaps={},
-                    accept_gaps=False,
                 )
             )
             self.plane.do(
@@ -82,8 +81,8 @@ class Crowd:
         fixed = time.perf_counter()
         for name in self.names:
             part = self._part(opened, name)
-            self.plane.do(lambda tx, part=part: cuts.contribute(tx, part))  # type: ignore[misc]
-        self.plane.do(lambda tx: cuts.merge(tx, opened.id))
+            self.plane.do(lambda tx, part=part: contributions.contribute(tx, part))  # type: ignore[misc]
+        self.plane.do(lambda tx: merging.merge(tx, opened.id))
         done = time.perf_counter()
         self.at = {tp: offset + 10 for tp, offset in self.at.items()}
         return done - started, done - fixed

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -15,6 +16,7 @@ from checkpoints_db.migrations import VERSION_TABLE
 from checkpoints_db.retry import sqlstate
 from crkafka_core.model.errors import SchemaError
 from crkafka_core.plane import lateness
+from crkafka_core.plane.alarms import AT_LEAST, PERIODS
 
 _VIEWS: dict[str, str] = {
     "v_regions": """
@@ -88,34 +90,39 @@ SELECT e.region, e.seq, {time:e.at} AS at, e.kind, e.epoch, nullif(e.checkpoint,
 FROM event e""",
 }
 
-_ENDS_SQLITE = """
+_SHARED = {
+    "allowed": f"CASE WHEN {PERIODS} * r.period > {AT_LEAST} THEN {PERIODS} * r.period ELSE {AT_LEAST} END",
+    "late": str(lateness.LATE),
+    "waits": "c.region = d.region AND c.status IN ('MERGED', 'RETIRED') AND c.id > d.acknowledged AND c.rows > 0",
+}
+"""Conditions of `crkafka_core.plane`, of alarms and of late tables; `waits`: a checkpoint that a table does not have yet."""
+
+_SQLITE = {
+    "now": "((julianday('now') - 2440587.5) * 86400.0)",
+    "ends": """
 SELECT m.region, m.name AS member, t.key AS topic, CAST(p.key AS INTEGER) AS partition,
        json_extract(p.value, '$[0]') AS position, json_extract(p.value, '$[1]') AS end_offset
-FROM member m, json_each(m.metrics_json, '$.partitions') t, json_each(t.value) p WHERE m.status = 'LIVE'"""
+FROM member m, json_each(m.metrics_json, '$.partitions') t, json_each(t.value) p WHERE m.status = 'LIVE'""",
+    "left": """
+EXISTS (SELECT 1 FROM json_each(nullif(r.config_json, ''), '$.tables') x
+        WHERE json_extract(x.value, '$.name') = t.name AND json_extract(x.value, '$.kept_fresh') = 0)""",
+}
+"""What differs in SQLite. `ends`: the lag that members report; `left`: whether the configuration leaves a table to others."""
 
-_ENDS_POSTGRES = """
+_POSTGRES = {
+    "now": "extract(epoch FROM clock_timestamp())",
+    "ends": """
 SELECT m.region, m.name AS member, t.key AS topic, p.key::bigint AS partition,
        (p.value ->> 0)::bigint AS position, (p.value ->> 1)::bigint AS end_offset
 FROM member m,
      jsonb_each(CASE WHEN jsonb_typeof(m.metrics_json::jsonb -> 'partitions') = 'object'
                 THEN m.metrics_json::jsonb -> 'partitions' ELSE '{}'::jsonb END) t,
      jsonb_each(t.value) p
-WHERE m.status = 'LIVE'"""
-
-_LEFT_SQLITE = """
-EXISTS (SELECT 1 FROM json_each(nullif(r.config_json, ''), '$.tables') x
-        WHERE json_extract(x.value, '$.name') = t.name AND json_extract(x.value, '$.kept_fresh') = 0)"""
-"""Whether the configuration leaves a table to others."""
-
-_LEFT_POSTGRES = """
+WHERE m.status = 'LIVE'""",
+    "left": """
 EXISTS (SELECT 1 FROM jsonb_path_query(nullif(r.config_json, '')::jsonb, '$.tables[*]') x
-        WHERE x ->> 'name' = t.name AND x ->> 'kept_fresh' = 'false')"""
-
-_OF_TABLES = {
-    "late": str(lateness.LATE),
-    "waits": "c.region = d.region AND c.status IN ('MERGED', 'RETIRED') AND c.id > d.acknowledged AND c.rows > 0",
+        WHERE x ->> 'name' = t.name AND x ->> 'kept_fresh' = 'false')""",
 }
-"""Conditions of `crkafka_core.plane.lateness`; `waits`: a checkpoint that a table does not have yet."""
 
 VIEWS = tuple(_VIEWS)
 
@@ -197,26 +204,9 @@ def keeping_grants(connection: Connection) -> Iterator[None]:
 
 
 def _for_dialect(text: str, postgres: bool) -> str:
-    """Fill `{time:…}`, `{decimal:…}`, `{now}`, `{allowed}`, `{ends}` and the conditions of tables."""
-    while (start := text.find("{")) >= 0:
-        end = text.index("}", start)
-        kind, _, expression = text[start + 1 : end].partition(":")
-        if kind == "ends":
-            filled = "\x00"
-        elif kind == "now":
-            filled = (
-                "extract(epoch FROM clock_timestamp())" if postgres else "((julianday('now') - 2440587.5) * 86400.0)"
-            )
-        elif kind == "allowed":
-            filled = "CASE WHEN r.period > 20 THEN 3 * r.period ELSE 60 END"
-        elif kind == "left":
-            filled = _LEFT_POSTGRES if postgres else _LEFT_SQLITE
-        elif kind in _OF_TABLES:
-            filled = _OF_TABLES[kind]
-        elif kind == "time":
-            stamp = f"to_timestamp(nullif({expression}, 0))"
-            filled = stamp if postgres else f"strftime('%Y-%m-%d %H:%M:%f', nullif({expression}, 0), 'unixepoch')"
-        else:
-            filled = f"({expression})::numeric" if postgres else f"({expression})"
-        text = text[:start] + filled + text[end + 1 :]
-    return text.replace("\x00", _ENDS_POSTGRES if postgres else _ENDS_SQLITE)
+    """Fill in `{time:…}`, `{decimal:…}`, and the names of the dictionaries above."""
+    for name, filled in (_SHARED | (_POSTGRES if postgres else _SQLITE)).items():
+        text = text.replace(f"{{{name}}}", filled)
+    time = "to_timestamp(nullif({}, 0))" if postgres else "strftime('%Y-%m-%d %H:%M:%f', nullif({}, 0), 'unixepoch')"
+    forms = {"time": time, "decimal": "({})::numeric" if postgres else "({})"}
+    return re.sub(r"\{(time|decimal):([^{}]+)\}", lambda m: forms[m[1]].format(m[2]), text)

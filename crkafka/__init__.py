@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from crkafka_core.model.errors import Refused as Refused
     from crkafka_core.model.errors import RegionStopped as RegionStopped
     from crkafka_core.model.errors import ServiceUnavailable as ServiceUnavailable
-    from crkafka_core.plane.stores import initialise as initialise
+    from crkafka_core.plane.transact import initialise as initialise
     from crkafka_core.region import Region as Region
     from crkafka_core.region.caught_up import consume as consume
     from crkafka_core.region.metrics import prometheus as prometheus
@@ -64,7 +64,7 @@ _HOME = {
     "errors": "crkafka_core.model",
     "held": "crkafka_core.spark.frames",
     "hosted": "crkafka_core.spark.host",
-    "initialise": "crkafka_core.plane.stores",
+    "initialise": "crkafka_core.plane.transact",
     "open_session": "crkafka_core.spark.session",
     "original_records": "crkafka_core.spark.decode",
     "prometheus": "crkafka_core.region.metrics",

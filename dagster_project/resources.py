@@ -15,8 +15,7 @@ from crkafka_core.lake.handle import Opened
 from crkafka_core.model.errors import NoControlPlane
 from crkafka_core.model.rows import Region as RegionRow
 from crkafka_core.plane import templates
-from crkafka_core.plane.stores import initialise, open_store
-from crkafka_core.plane.transact import ControlPlane
+from crkafka_core.plane.transact import ControlPlane, initialise, open_store
 from crkafka_core.still import starting
 from dagster_project import opened, partitions
 from dagster_project.names import Names

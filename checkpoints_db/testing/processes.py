@@ -11,8 +11,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from checkpoints_db import open_store
-from checkpoints_db.testing.expect import eventually
-from checkpoints_db.testing.samples import REGION, region
+from checkpoints_db.testing.samples import REGION, eventually, region
 from crkafka_core.control import Store, Tx
 from crkafka_core.model.rows import Event, Launch
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from checkpoints_db.testing.expect import raises
-from checkpoints_db.testing.samples import HUGE, REGION, TOPIC, offsets, region, sample
+from checkpoints_db.testing.samples import HUGE, REGION, TOPIC, offsets, raises, region, sample
 from crkafka_core.control import Cond, KeyExists, Store, Tx, own_key
 from crkafka_core.model.errors import NoSuchRegion
 from crkafka_core.model.rows import (

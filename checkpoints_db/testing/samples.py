@@ -1,9 +1,12 @@
-"""Sample rows of every type, with the values that break databases: near 2⁶³, 249 characters, quotes, other alphabets."""
+"""Sample rows with values that break databases (near 2⁶³, 249 characters, quotes, other alphabets), and expectations of the suites."""
 
 from __future__ import annotations
 
 import dataclasses
+import time
 import typing
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import Any, TypeVar
 
@@ -58,3 +61,22 @@ def offsets(checkpoint: int, count: int, *, of: str = REGION) -> list[MergedOffs
         )
         for index in range(count)
     ]
+
+
+@contextmanager
+def raises(*errors: type[BaseException]) -> Iterator[None]:
+    """The block must raise one of these."""
+    try:
+        yield
+    except errors:
+        return
+    raise AssertionError(f"nothing was raised; expected {', '.join(error.__name__ for error in errors)}")
+
+
+def eventually(true: Callable[[], bool], *, within: float, what: str) -> None:
+    """Wait until something holds."""
+    deadline = time.monotonic() + within
+    while not true():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {within} s: {what}")
+        time.sleep(0.01)

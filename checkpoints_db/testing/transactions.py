@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from checkpoints_db.testing.expect import raises
-from checkpoints_db.testing.samples import REGION, region, sample
+from checkpoints_db.testing.samples import REGION, raises, region, sample
 from crkafka_core.control import Store, Tx
 from crkafka_core.model.errors import NoSuchRegion
 from crkafka_core.model.phase import Phase, Wanted

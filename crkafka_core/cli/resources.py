@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from crkafka_core.cli.output import Say
 from crkafka_core.config import RegionConfig
-from crkafka_core.plane import stores
+from crkafka_core.plane import transact
 from crkafka_core.plane.transact import ControlPlane
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @contextmanager
 def control_plane(config: RegionConfig) -> Iterator[ControlPlane]:
     """The region's control plane, closed at the end of the block."""
-    store = stores.open_store(config.resolved_control_plane())
+    store = transact.open_store(config.resolved_control_plane())
     try:
         yield ControlPlane(store, config.region)
     finally:

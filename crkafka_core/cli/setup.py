@@ -15,7 +15,7 @@ from crkafka_core.config import RegionConfig, redact
 from crkafka_core.model.errors import CrkafkaError, ServiceUnavailable
 from crkafka_core.model.plural import plural
 from crkafka_core.model.visible import visible
-from crkafka_core.plane import stores
+from crkafka_core.plane import transact
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def init(config: RegionConfig) -> Initialised:
     from crkafka_core.segments.storage import Storage
 
     Storage.of(config).check()  # without it the region could never write a record
-    stores.initialise(config.resolved_control_plane())
+    transact.initialise(config.resolved_control_plane())
     known = checks.stored(config)
     before = known.row
     if before is not None:
@@ -156,7 +156,7 @@ def _print(finding: Finding) -> None:
 
 def roles(config: RegionConfig | None = None) -> str:
     """SQL for the roles of a control plane; only PostgreSQL has them. The same for all regions."""
-    return stores.roles("postgresql:" if config is None else config.control_plane)
+    return transact.roles("postgresql:" if config is None else config.control_plane)
 
 
 @click.command("init")

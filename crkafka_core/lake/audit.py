@@ -17,7 +17,7 @@ from crkafka_core.lake.staying import Staying
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Region, Table
 from crkafka_core.plane import contents, permits, tables
-from crkafka_core.plane.table_versions import state_at
+from crkafka_core.plane.contents import state_at
 from crkafka_core.segments.storage import Storage
 
 LOOKS = 5

@@ -26,7 +26,7 @@ from crkafka_core.lake.write import Write
 from crkafka_core.model.errors import Refused
 from crkafka_core.model.rows import Table
 from crkafka_core.plane import permits
-from crkafka_core.plane.table_versions import State, how_to_fill_anew
+from crkafka_core.plane.contents import State, how_to_fill_anew
 from crkafka_core.segments.errors import SegmentMissing
 
 Ids = npt.NDArray[np.int64]

@@ -32,9 +32,9 @@ from crkafka_core.model.errors import Refused, Stale
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Region, Table
 from crkafka_core.plane import checkpoints, contents, events, passes, permits, tables
+from crkafka_core.plane.contents import State, state_at
 from crkafka_core.plane.passes import AT_ONCE, Step
 from crkafka_core.plane.permits import Permit
-from crkafka_core.plane.table_versions import State, state_at
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")

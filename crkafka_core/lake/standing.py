@@ -21,8 +21,8 @@ from crkafka_core.lake.writing import PermitOutdated
 from crkafka_core.model.errors import LeaseLost, Refused, WentBack
 from crkafka_core.model.rows import Region, Table, TableCommit
 from crkafka_core.plane import checkpoints, contents, numbers, permits, restored, tables
+from crkafka_core.plane.contents import versions_in_reach
 from crkafka_core.plane.permits import Permit
-from crkafka_core.plane.table_versions import versions_in_reach
 from crkafka_core.segments.batch import SCHEMA
 from crkafka_core.segments.storage import Storage
 

@@ -12,10 +12,11 @@ from crkafka_core.lake import erase, lineage
 from crkafka_core.lake.handle import Handle
 from crkafka_core.lake.hold import Hold, keeping
 from crkafka_core.member.outside_sql import look_outside
+from crkafka_core.model import limits
 from crkafka_core.model.errors import CrkafkaError, LeaseLost, Refused
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Table
-from crkafka_core.plane import limits, permits, reading, restored
+from crkafka_core.plane import permits, reading, restored
 from crkafka_core.plane import tables as plane
 from crkafka_core.plane.permits import Permit
 from crkafka_core.plane.restored import Seen

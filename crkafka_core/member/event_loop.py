@@ -33,7 +33,7 @@ from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import ClientState
 from crkafka_core.model.rows import ResetCause
-from crkafka_core.protocol import machine
+from crkafka_core.protocol import machine, state
 from crkafka_core.protocol import signals as sg
 from crkafka_core.protocol.commit_metadata import CommitMetadata
 from crkafka_core.protocol.marks import paused
@@ -74,7 +74,7 @@ class EventLoop:
     ) -> None:
         self._runtime = runtime
         self.inbox: queue.SimpleQueue[sg.Event | None] = queue.SimpleQueue()
-        self.state = machine.State(commit_at_drain=commit_at_drain)
+        self.state = state.State(commit_at_drain=commit_at_drain)
         self.exit: sg.Exit | None = None
         self.progress = self._runtime.now()
         self.busy_until = 0.0
@@ -363,7 +363,7 @@ class EventLoop:
             for tp, (since, to, _) in taken.offsets.items()
         }
         # Only a member that stops for the cut waits for the outcome; one that goes on has other cuts to take part in (SPEC D2, D5).
-        patience = None if self.state.step is machine.Step.SAVING else MOMENT
+        patience = None if self.state.step is state.Step.SAVING else MOMENT
         try:
             with self._busy():
                 self._consumer.commit(offsets, metadata, taken.leader_epochs, patience)

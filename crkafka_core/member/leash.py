@@ -17,7 +17,7 @@ import threading
 from crkafka_core.config import RegionConfig
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.phase import Wanted
-from crkafka_core.plane.stores import open_plane
+from crkafka_core.plane.transact import open_plane
 
 _log = logging.getLogger(__name__)
 GRACE = 5.0

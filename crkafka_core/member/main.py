@@ -36,6 +36,7 @@ from crkafka_core.member.resolver import Resolver
 from crkafka_core.member.stall_watch import StallWatch
 from crkafka_core.member.submitter import Submitter
 from crkafka_core.member.watchdog import Watchdog
+from crkafka_core.model import limits
 from crkafka_core.model.errors import (
     CrkafkaError,
     Lost,
@@ -48,10 +49,9 @@ from crkafka_core.model.errors import (
     WrongRegion,
 )
 from crkafka_core.model.limits import Limits
-from crkafka_core.plane import limits, members, roster
+from crkafka_core.plane import members, roster
 from crkafka_core.plane.member_plane import MemberPlane
-from crkafka_core.plane.stores import open_plane
-from crkafka_core.plane.transact import ControlPlane
+from crkafka_core.plane.transact import ControlPlane, open_plane
 from crkafka_core.protocol import signals as sg
 from crkafka_core.protocol import subscription
 from crkafka_core.protocol.signals import ExitKind

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from crkafka_core.control import Reader
 from crkafka_core.loop import THREADS, Loop, Runtime
 from crkafka_core.member.lasting import Lasting
+from crkafka_core.model import limits as stored
 from crkafka_core.model.desired import Desired
 from crkafka_core.model.errors import CrkafkaError, NoSuchRegion, SchemaError, ServiceUnavailable, TooOld
 from crkafka_core.model.limits import Limits
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Member, Region
 from crkafka_core.plane import advance, members, roster, settling, view
-from crkafka_core.plane import limits as stored
 from crkafka_core.plane.member_plane import MemberPlane
 from crkafka_core.protocol import signals as sg
 from crkafka_core.protocol.settle import live, one_generation

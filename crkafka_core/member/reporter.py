@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from crkafka_core.loop import THREADS, Loop, Runtime
 from crkafka_core.member.submitter import Payload
 from crkafka_core.model.errors import CrkafkaError, SchemaError, ServiceUnavailable
-from crkafka_core.plane import advance, cuts, events, goals, halting, members, triggers
+from crkafka_core.plane import advance, contributions, cuts, epochs, events, goals, members, merging
 from crkafka_core.plane.member_plane import MemberPlane
 from crkafka_core.protocol import signals as sg
 
@@ -104,11 +104,13 @@ class Reporter(Loop):
                 plane.do(lambda tx: members.ask_to_leave(tx, name, incarnation), epoch=epoch)
             case sg.GiveUp(cut, why, cause):
                 why = f"{name}: {why}"
-                plane.do(lambda tx: cuts.give_up(tx, cut, member=name, incarnation=incarnation, why=why, cause=cause))
+                plane.do(
+                    lambda tx: merging.give_up(tx, cut, member=name, incarnation=incarnation, why=why, cause=cause)
+                )
             case sg.AskReset(epoch, why, cause):
-                plane.do(lambda tx: cuts.failed(tx, cause, f"{name}: {why}", member=name, epoch=epoch))
+                plane.do(lambda tx: merging.failed(tx, cause, f"{name}: {why}", member=name, epoch=epoch))
             case sg.Halt(epoch, why):
-                plane.do(lambda tx: halting.halt(tx, why, member=name), epoch=epoch)
+                plane.do(lambda tx: epochs.halt(tx, why, member=name), epoch=epoch)
             case sg.Reach(token, begun, epoch, reached):
                 plane.do(
                     lambda tx: goals.reach(
@@ -118,7 +120,7 @@ class Reporter(Loop):
             case sg.Tell(kind, text):
                 plane.do(lambda tx: events.log(tx, kind, text, by=name))
             case sg.AskCut(epoch, head):
-                plane.do(lambda tx: triggers.ask(tx, member=name, incarnation=incarnation, epoch=epoch, head=head))
+                plane.do(lambda tx: cuts.ask(tx, member=name, incarnation=incarnation, epoch=epoch, head=head))
             case _:
                 raise AssertionError(f"no effect on SQL: {effect}")
 
@@ -141,7 +143,7 @@ class Reporter(Loop):
     def _contribute(self, effect: sg.Contribute) -> None:
         payload = effect.payload
         assert isinstance(payload, Payload)
-        part = cuts.Part(
+        part = contributions.Part(
             checkpoint=effect.cut.id,
             member=self._plane.name,
             incarnation=self._plane.incarnation,
@@ -155,7 +157,7 @@ class Reporter(Loop):
             drain_ms=payload.drain_ms,
             leader_epochs=payload.leader_epochs,
         )
-        self._plane.do(lambda tx: cuts.hand_in(tx, part))
+        self._plane.do(lambda tx: merging.hand_in(tx, part))
         self._post(sg.Contributed(effect.cut.id))
 
     def _refused(self, effect: sg.Effect, error: CrkafkaError) -> None:

@@ -23,7 +23,7 @@ from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Initial, Member, Region, StartReason
-from crkafka_core.plane import alarm_rows, alarms, contents, halting, restored, starts
+from crkafka_core.plane import alarms, contents, epochs, events, restored, starts
 from crkafka_core.plane.member_plane import MemberPlane
 from crkafka_core.protocol import signals as sg
 from crkafka_core.protocol import subscription
@@ -150,7 +150,7 @@ class Resolver(Loop):
         strangers, named = self._plane.read(
             lambda reader, region: (
                 alarms.foreign(reader, region, clients),
-                alarm_rows.raised(reader, region, alarm_rows.STRANGERS) is not None,
+                events.raised(reader, region, events.STRANGERS) is not None,
             )
         )
         if strangers or named:
@@ -318,6 +318,6 @@ class Resolver(Loop):
 
     def _stop_region(self, reason: str, epoch: int) -> None:
         try:
-            self._plane.do(lambda tx: halting.halt(tx, reason, member=self._plane.name), epoch=epoch)
+            self._plane.do(lambda tx: epochs.halt(tx, reason, member=self._plane.name), epoch=epoch)
         except CrkafkaError as error:
             _log.warning("stopping the region: %s", error)

@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 from crkafka_core.control import Tx
 from crkafka_core.loop import THREADS, Loop, Repeated, Runtime
+from crkafka_core.model import limits as stored
 from crkafka_core.model.errors import Lost, NoSuchRegion, ServiceUnavailable, Superseded
 from crkafka_core.model.limits import Limits
-from crkafka_core.plane import limits as stored
 from crkafka_core.plane import members
 from crkafka_core.plane.member_plane import MemberPlane
 from crkafka_core.protocol import signals as sg

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
+
+from crkafka_core.model.region_rows import Region
 
 MOST_MEMBERS = 10_000
 """Largest number of members of a region: each is a process and a client of Kafka."""
@@ -22,7 +27,7 @@ class Backoff(NamedTuple):
 
 @dataclass(frozen=True)
 class Limits:
-    """All in seconds unless the name says otherwise."""
+    """All in seconds, but for counts."""
 
     session_timeout: float = 45.0
     """Lease of a member (SPEC G3) and Kafka's session.timeout.ms."""
@@ -66,3 +71,29 @@ class Limits:
     def renew_every(self) -> float:
         """Seconds between renewals of a member's lease: a third of it (SPEC G3)."""
         return self.session_timeout / 3
+
+
+_KNOWN = frozenset(f.name for f in dataclasses.fields(Limits))
+"""A newer program, or an older one, may have stored one more: members that still run need not know it (docs/upgrading.md)."""
+
+
+@lru_cache(maxsize=256)
+def _parse(text: str) -> Limits:
+    return Limits(**{name: value for name, value in json.loads(text).items() if name in _KNOWN})
+
+
+def of(region: Region) -> Limits:
+    """The limits of a region, as stored with it."""
+    return _parse(region.limits_json)
+
+
+def dump(limits: Limits) -> str:
+    """As stored: only what differs from the defaults, so that an upgrade may better a default."""
+    default = Limits()
+    return json.dumps(
+        {
+            f.name: getattr(limits, f.name)
+            for f in dataclasses.fields(Limits)
+            if getattr(limits, f.name) != getattr(default, f.name)
+        }
+    )

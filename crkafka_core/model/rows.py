@@ -115,7 +115,7 @@ class Filler(Row):
     offsets_json: str
     """{topic: {partition: offset}}: the partitions that it fills, and from where: −1 until the cut before it is merged (SPEC D5)."""
     topic_ids_json: str = "{}"
-    """{topic: its id}, as they were known when the members were placed: a topic may be made anew before the merge (SPEC X10)."""
+    """{topic: its id}, as they were known when the members were placed: a topic may be recreated before the merge (SPEC X10)."""
 
     @property
     def offsets(self) -> dict[TP, int]:
@@ -328,6 +328,17 @@ class TableCommit(Row):
     """Time of the permit; 0 for commits of an undeclared table, of which only the numbers are kept."""
     counts_json: str = ""
     """Checkpoint → its rows in a table that does not have each record, if its writer has counted them."""
+
+    @property
+    def checkpoints(self) -> list[int]:
+        """The checkpoints whose rows it brings."""
+        ids: list[int] = json.loads(self.checkpoints_json)
+        return ids
+
+    @property
+    def counts(self) -> dict[int, int]:
+        """The numbers in `counts_json`; empty where its writer has counted none."""
+        return {int(checkpoint): rows for checkpoint, rows in json.loads(self.counts_json or "{}").items()}
 
 
 ROWS: tuple[type[Row], ...] = (

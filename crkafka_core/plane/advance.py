@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from crkafka_core.control import Reader, Tx
+from crkafka_core.model import limits
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Checkpoint, Member, Region, ResetCause
-from crkafka_core.plane import alarms, clock, cuts, epochs, events, life, limits, members, resets, roster, settling
-from crkafka_core.plane.alarm_rows import NO_MERGE, raised
+from crkafka_core.plane import alarms, clock, cuts, epochs, events, life, members, merging, resets, roster, settling
+from crkafka_core.plane.events import NO_MERGE, raised
 
 
 def due(reader: Reader, region: Region, there: Sequence[Member] | None = None) -> bool:
@@ -43,15 +44,13 @@ def advance(tx: Tx) -> Phase:
         members.watch_generations(tx, limit.stale_generation, max(limit.stale_generation, limit.session_timeout))
         region = tx.region()
     if region.phase is Phase.CUTTING:
-        cuts.finish(tx)
+        merging.finish(tx)
     elif region.phase is Phase.REWINDING:
         epochs.after_fence(tx)
     before = tx.region().phase
     if before in (Phase.BIRTH, Phase.RESETTING):
         _resume(tx, tx.region())
-    if (
-        tx.region().stopping and tx.region().phase is before
-    ):  # one step at a time: who watches sees each phase (SPEC G9)
+    if tx.region().stopping and tx.region().phase is before:  # one step at a time: each phase is seen (SPEC G9)
         life.last_cut(tx)
     return tx.region().phase
 
@@ -70,13 +69,8 @@ def _resume(tx: Tx, region: Region) -> None:
             last_cut_at=region.last_cut_at or now,
         )
         cuts.begin_fill(tx)
-        events.log(
-            tx,
-            "resumed",
-            f"from head {region.head}: {region.reset_cause}",
-            checkpoint=region.head,
-            data={"seconds": round(now - region.reset_at, 3)},
-        )
+        text, evidence = f"from head {region.head}: {region.reset_cause}", {"seconds": round(now - region.reset_at, 3)}
+        events.log(tx, "resumed", text, checkpoint=region.head, data=evidence)
         return
     if settling.unsettled(tx, region):
         alarms.unsettled(tx)

@@ -1,4 +1,4 @@
-"""What somebody should look at: a stop, no host, no merge, an unsettled group, a silent partition, a late table (SPEC G8, X8, K6)."""
+"""What needs a person's attention: a stop, no host, no merge, an unsettled group, a silent partition, a late table (SPEC G8, X8, K6)."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from crkafka_core.control import Cond, Reader, Tx
+from crkafka_core.model import limits
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase, Wanted
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Alarm, Member, Region, Reset, ResetCause
-from crkafka_core.plane import events, hosts, lateness, limits, roster, settling, starts, triggers
-from crkafka_core.plane.alarm_rows import NO_LAST_CUT, NO_MERGE, STRANGERS, UNSETTLED, raise_alarm, raised
+from crkafka_core.plane import cuts, events, hosts, lateness, roster, settling, starts
+from crkafka_core.plane.events import NO_LAST_CUT, NO_MERGE, STRANGERS, UNSETTLED, raise_alarm, raised
 
 PERIODS = 3
-"""Periods of the trigger without a merge after which that is an alarm, whatever the reason (SPEC X6)."""
+"""Periods of the trigger without a merge after which an alarm is raised (SPEC X6)."""
 AT_LEAST = 60.0
-"""Seconds: a start or a rewind that takes moments is none, however short the period is. The view v_regions has the same numbers."""
+"""Least seconds without a merge, however short the period is: a start or a rewind takes moments. The view v_regions reads both."""
 KEYS_MOVE = 3_600.0
 """Seconds for which it is an alarm that keys may have moved to new partitions; the event `partitions found` stays."""
 _NAMED = 3
@@ -37,19 +38,16 @@ def unsettled(tx: Tx) -> None:
 
 
 def _unsettled_now(reader: Reader, region: Region) -> str:
-    """As it is now, and not as it was when the alarm was raised."""
+    """What keeps the group from being settled now, if it should be settled by now."""
     missing = settling.unsettled(reader, region) if overdue(reader, region) else ""
-    if not missing:
-        return ""
     text = f"not settled for {reader.now() - region.reset_at:.0f} s: {missing}"
-    return "; ".join(filter(None, (text, settling.held_up(reader))))
+    return "; ".join(filter(None, (text, settling.held_up(reader)))) if missing else ""
 
 
 def no_merge(reader: Reader, region: Region) -> str:
-    """That cuts should come by time and none was merged for three periods (a minute at least), whatever the reason (SPEC X6).
+    """Why no cut was merged for three periods of the trigger (a minute at least); empty when all is well (SPEC X6).
 
-    Empty when all is well. A start, or a rewind that a person asked for, begins the wait anew; which table such a rewind waits for
-    is an alarm of its own (`lateness`).
+    A start, or a rewind that a person asked for, restarts the wait; the table that such a rewind waits for is an alarm of `lateness`.
     """
     if region.wanted is Wanted.STOP or region.phase in (Phase.IDLE, Phase.STOPPED):
         return ""
@@ -86,8 +84,8 @@ def _went_without(reader: Reader, region: Region) -> Reset | None:
 
 
 def _not_cut(reader: Reader, region: Region) -> str:
-    """Where cuts come by count: a member that has asked for one submits nothing before it, and somebody has to open it (SPEC V2)."""
-    if triggers.due_at(region, period=None, counted=True) is None:
+    """Where cuts come by count: a cut that a member asked for, and waits for, is not opened (SPEC V2)."""
+    if cuts.due_at(region, period=None, counted=True) is None:
         return ""
     asked = events.asked_at(reader)
     ago = reader.now() - asked
@@ -100,7 +98,7 @@ def _not_cut(reader: Reader, region: Region) -> str:
 
 
 def _resets_in_a_row(reader: Reader, region: Region) -> str:
-    """Where no cut comes by time its absence says nothing; that resets back off again and again, and go on doing so, does."""
+    """Where no cut comes by time: resets back off again and again."""
     limit, resets, ago = limits.of(region), region.consecutive + region.failing, reader.now() - region.reset_at
     if resets < PERIODS or ago > limit.backoff_cap + limit.reset_timeout:
         return ""
@@ -114,7 +112,7 @@ def watch_merges(tx: Tx) -> None:
 
 
 def last_cut_missed(reader: Reader, region: Region) -> str:
-    """That the last stop was such a one; empty when all is well."""
+    """Why the last stop came without its last cut; empty when all is well."""
     alarm = raised(reader, region, NO_LAST_CUT)
     return alarm.text if alarm is not None else ""
 
@@ -136,7 +134,7 @@ def client_id(member: Member) -> str:
 
 
 def strangers(tx: Tx, client_ids: Collection[str], *, by: str) -> None:
-    """Name the foreign members of the group: they hold partitions that this region waits for (SPEC G8). Those that have left are not."""
+    """Raise the alarm for foreign members of the group, which hold partitions that this region waits for; drop it without any (SPEC G8)."""
     region = tx.region()
     if not client_ids:
         tx.delete(Alarm, ("kind", "=", STRANGERS))
@@ -150,7 +148,7 @@ def strangers(tx: Tx, client_ids: Collection[str], *, by: str) -> None:
 
 
 def _silent(silent: Mapping[str, float], why: Mapping[str, str], count: int) -> str:
-    """That partitions give nothing, and why, where that is known."""
+    """Partitions that give no records, each with its reason if it is known."""
     named = [
         f"{tp} has given nothing for {seconds:.0f} s: {why.get(tp) or 'Kafka has records behind where it stands'}"
         for tp, seconds in sorted(silent.items())[:_NAMED]
@@ -159,13 +157,13 @@ def _silent(silent: Mapping[str, float], why: Mapping[str, str], count: int) -> 
 
 
 def stalled(tx: Tx, silent: Mapping[TP, float], why: Mapping[TP, str], *, by: str) -> None:
-    """Partitions give nothing, for so many seconds each, though there is more to read."""
+    """Log partitions that give no records, with the seconds of each, though Kafka has more to read."""
     text = _silent({str(tp): s for tp, s in silent.items()}, {str(tp): w for tp, w in why.items()}, len(silent))
     events.log(tx, "stalled", text, by=by)
 
 
 def _stalled_now(reader: Reader, region: Region) -> str:
-    """As the live members of a running region say with their metrics."""
+    """Partitions without records, by the metrics of the live members of a running region."""
     if region.phase is not Phase.RUNNING:
         return ""
     silences = []

@@ -17,7 +17,7 @@ def named(reader: Reader, ids: Collection[int]) -> dict[int, Checkpoint]:
 
 
 def newest(reader: Reader, limit: int | None, status: Collection[CheckpointStatus] = ()) -> list[Checkpoint]:
-    """The last ones, newest first; of any status unless said."""
+    """The last ones, newest first; of the statuses in `status`, by default of any."""
     where: list[Cond] = [("status", "in", status)] if status else []
     return reader.select(Checkpoint, *where, order=("id",), desc=True, limit=limit)
 

@@ -1,19 +1,11 @@
-"""Everything has an end: what is deleted of a region's rows once nothing is decided from it any more (SPEC T2)."""
+"""Deletes the rows of a region from which nothing is decided any more (SPEC T2)."""
 
 from __future__ import annotations
 
 from crkafka_core.control import Cond, Tx
-from crkafka_core.model.rows import (
-    Checkpoint,
-    CheckpointStatus,
-    Lease,
-    MergedOffset,
-    Region,
-    Reset,
-    Table,
-    TableCommit,
-)
-from crkafka_core.plane import clock, epochs, events, limits, permits, retire
+from crkafka_core.model import limits
+from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Lease, MergedOffset, Region, Reset, Table, TableCommit
+from crkafka_core.plane import clock, epochs, events, permits, retire
 
 EVENTS = 10_000
 """Events that are kept for people."""
@@ -44,7 +36,7 @@ def clean_up(tx: Tx) -> None:
 
 
 def _drop_superseded(tx: Tx, region: Region) -> None:
-    """What a rewind left behind goes when it is older than the archive, nothing of it lies anywhere, and no table has it."""
+    """Drop superseded checkpoints that are older than the archive, have no segments left, and are in no table."""
     keep = limits.of(region).history
     if not keep or epochs.unfenced(tx):
         return
@@ -72,7 +64,7 @@ def _drop_commits(tx: Tx) -> None:
 def _still_needed(tx: Tx, table: Table, target: int) -> int:
     """Number of the commit whose version a table with one row for each key goes back to, with the longest rewind there may be.
 
-    0: there is none, and only all of them together tell that.
+    0: there is none, and all commits are needed to show that.
     """
     before: list[Cond] = [
         ("kind", "=", "advance"),

@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from crkafka_core.control import Reader, Tx
+from crkafka_core.model import limits
 from crkafka_core.model.rows import Alarm, Checkpoint, Lease, Member, Region, Reset
-from crkafka_core.plane import events, limits
+from crkafka_core.plane import events
 
 TOLERANCE = 1.0
 """Seconds of a step back that are not worth a mutation: nothing waits longer by more."""
@@ -43,24 +44,18 @@ def begin_waits_anew(tx: Tx) -> None:
         tx.put(replace(opened, opened_at=now, deadline=now + left))
     leave_the_future(tx)
     for member in tx.select(Member):
-        if max(member.stale_since, member.first_registered_at, member.registered_at) > now:
-            tx.put(
-                replace(
-                    member,
-                    stale_since=min(member.stale_since, now),
-                    first_registered_at=min(member.first_registered_at, now),
-                    registered_at=min(member.registered_at, now),
-                )
-            )
-    tx.delete(Alarm)  # by the old time they would hold longer; what is still so is told again
+        times = {name: getattr(member, name) for name in ("stale_since", "first_registered_at", "registered_at")}
+        if max(times.values()) > now:
+            tx.put(replace(member, **{name: min(at, now) for name, at in times.items()}))
+    tx.delete(Alarm)  # by the old time they would hold longer; an alarm that still holds is raised again
     events.log(tx, "clock", f"the database's clock stepped back by {by:.0f} s or more: waits begin anew")
 
 
 def leave_the_future(tx: Tx) -> None:
-    """Leases that end later than if they were taken just now, and alarms of later than now, are as if they were of now.
+    """Shorten leases to their length from now, and date alarms of the future now.
 
-    They may be all that was written between a step forth and one back, and then nothing of the region tells of it. The holder of
-    such a lease may be long gone, and no merge would come after such an alarm: of one that is ahead itself an alarm stays behind.
+    They may be all that was written between a step forth and one back. The holder of such a lease may be long gone, and no merge would
+    come after such an alarm.
     """
     now = tx.now()
     if not stepped_back(tx, tx.region()):

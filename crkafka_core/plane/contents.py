@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from crkafka_core.control import Cond, Reader
+from crkafka_core.model.errors import Refused
 from crkafka_core.model.offsets import TP
-from crkafka_core.model.rows import Checkpoint, MergedOffset, Region, Segment, Table
+from crkafka_core.model.rows import Checkpoint, CheckpointStatus, MergedOffset, Region, Segment, Table, TableCommit
 from crkafka_core.plane import checkpoints, numbers, reading, starts
-from crkafka_core.plane.tables import DONE, FENCE, commits
+from crkafka_core.plane.tables import DONE, FENCE, advances, commits
 
 
 def common(reader: Reader, region: Region, acknowledged: int) -> int:
@@ -28,8 +30,7 @@ def landed(reader: Reader, region: Region, tps: AbstractSet[TP]) -> dict[TP, int
     """Where all declared tables have acknowledged everything below, of these partitions; nothing when they are at the head, None without
     tables.
 
-    Read in each cut while a table is behind, so it follows the line only from there. A table that owes a fence may hold what is
-    not on the line, even beyond the head: a commit that SQL heard of after the rewind.
+    A table that owes a fence may hold what is not on the line, even beyond the head: a commit that SQL acknowledged after the rewind.
     """
     declared = reader.select(Table)
     if not declared:
@@ -41,9 +42,7 @@ def landed(reader: Reader, region: Region, tps: AbstractSet[TP]) -> dict[TP, int
     first = {
         TP(m.topic, m.partition): m.from_offset
         for m in reader.select(
-            MergedOffset,
-            ("checkpoint", "=", oldest),
-            ("topic", "in", sorted({tp.topic for tp in tps})),
+            MergedOffset, ("checkpoint", "=", oldest), ("topic", "in", sorted({tp.topic for tp in tps}))
         )
     }
     if tps <= first.keys():
@@ -112,13 +111,6 @@ def _spans(segment: Segment) -> list[reading.KafkaRange]:
     ]
 
 
-def leaving(reader: Reader, region: Region, table: Table, shown: int = 0) -> set[int]:
-    """Checkpoints that leave the table with a fence: acknowledged but superseded, and what it shows beyond what is acknowledged."""
-    shared = common(reader, region, table.acknowledged)
-    lines = (reader.line(end) for end in {table.acknowledged, shown} if end)
-    return set().union(*lines) - set(reader.line(shared) if shared else ())
-
-
 def live_in(reader: Reader, region: Region, table: Table) -> list[int]:
     """Checkpoints whose rows belong in the table now: on the line, acknowledged, not empty."""
     return [c.id for c in _live_in(reader, region, table)]
@@ -147,8 +139,7 @@ def rows_by_topic(reader: Reader, region: Region, ids: Collection[int]) -> dict[
 def belonging(reader: Reader, region: Region, table: Table) -> Callable[[int], bool]:
     """Whether rows of a checkpoint belong in the table: it is live, or so old that even its row is forgotten (SPEC T2).
 
-    What a rewind left behind belongs in no table, also once its row is forgotten: its number is dead (SPEC C8). No table is behind
-    what is forgotten: retirement waits for it (SPEC T1).
+    A superseded checkpoint belongs in no table, also once its row is forgotten: its number is dead (SPEC C8).
     """
     live, dead = set(live_in(reader, region, table)), numbers.dead(reader)
     begins = min(before_line(reader, region), table.acknowledged)
@@ -174,21 +165,70 @@ def counting(reader: Reader, region: Region, table: Table) -> dict[int, int]:
     counts: dict[int, int] = {}
     for commit in commits(reader, table):
         if commit.status == DONE and commit.kind != FENCE:
-            counts.update({i: commit.number for i in json.loads(commit.checkpoints_json) if belongs(i)})
+            counts.update({i: commit.number for i in commit.checkpoints if belongs(i)})
     return counts
 
 
 def given(reader: Reader, region: Region, family: Collection[Table]) -> dict[int, int]:
-    """Live checkpoint → rows that one pass gave all of these tables, as they were counted against what was merged of the topics of then."""
+    """Live checkpoint → rows that one pass gave all of these tables, by the counts of their commits."""
     passes: list[dict[int, tuple[str, int]]] = []
     for table in family:
-        commits_, counted = {c.number: c for c in commits(reader, table)}, dict[int, Mapping[str, int]]()
-        of: dict[int, tuple[str, int]] = {}
-        for i, number in counting(reader, region, table).items():
-            commit = commits_[number]
-            if commit.counts_json or not commit.rows:
-                counts = counted.setdefault(number, json.loads(commit.counts_json or "{}"))
-                of[i] = commit.token, counts.get(str(i), 0)
-        passes.append(of)
+        by_number = {c.number: (c, c.counts) for c in commits(reader, table)}
+        counting_now = {i: by_number[number] for i, number in counting(reader, region, table).items()}
+        known = {i: of for i, of in counting_now.items() if of[0].counts_json or not of[0].rows}
+        passes.append({i: (commit.token, counts.get(i, 0)) for i, (commit, counts) in known.items()})
     both = set.intersection(*map(set, passes)) if passes else set[int]()
     return {i: sum(of[i][1] for of in passes) for i in both if len({of[i][0] for of in passes}) == 1}
+
+
+@dataclass(frozen=True)
+class State:
+    """What a table was once."""
+
+    checkpoint: int
+    """It held exactly the rows of the line to this checkpoint; 0: none."""
+    version: str
+    """The format's; empty: a table without rows."""
+
+
+def state_at(reader: Reader, region: Region, table: Table) -> State:
+    """The latest state that belongs to the region's line, of all that was acknowledged. Refused where SQL does not know one any more."""
+    forgotten = before_line(reader, region)
+    shared = common(reader, region, table.acknowledged) or forgotten
+    if not (shared and table.version):
+        return State(0, "")
+    if shared == table.acknowledged:
+        return State(shared, table.version)
+    if known := _on_line(reader, table, shared, forgotten):
+        return State(known[-1].upto, known[-1].version)
+    first = reader.column(TableCommit, "number", ("table", "=", table.name), order=("number",), limit=1)
+    if first == [1] and not forgotten:  # all that was ever written is known, and none of it ended here or before
+        return State(0, "")
+    raise Refused(
+        f"Table {table.name} of region {table.region} cannot go back to checkpoint {shared}: no commit that is known ended "
+        f"there or before{f', and what led to checkpoint {forgotten} cannot be written again' if forgotten else ''}.",
+        hint=f"Nothing was changed. `crkafka tables undeclare {table.name}` lets the region go on without it; a region of its own "
+        "fills it from the beginning of the topic."
+        if forgotten
+        else how_to_fill_anew(table.name),
+    )
+
+
+def versions_in_reach(reader: Reader, region: Region, table: Table) -> set[int]:
+    """Versions to which a reset takes the table back, each to the state of its checkpoint: they have to stay (SPEC K6)."""
+    known = _on_line(reader, table, region.head, before_line(reader, region))
+    ends = [commit.upto for commit in known]
+    before = {bisect_right(ends, target) for target in checkpoints.ids_with(reader, CheckpointStatus.MERGED)}
+    return {int(known[at - 1].version) for at in before if at}
+
+
+def _on_line(reader: Reader, table: Table, upto: int, forgotten: int) -> list[TableCommit]:
+    """Acknowledged commits that brought the table to checkpoints of the line to this one, in that order."""
+    line = {*reader.line(upto), forgotten}
+    commits = advances(reader, ("table", "=", table.name), ("version", "!=", ""), ("upto", "<=", upto))
+    return sorted((c for c in commits if c.upto in line), key=lambda c: (c.upto, c.number))
+
+
+def how_to_fill_anew(table: str) -> str:
+    """What to do to fill a table from the beginning."""
+    return f"`crkafka tables undeclare {table}`, and declare it at a new path: it is filled from what is kept, and from Kafka."

@@ -1,11 +1,11 @@
-"""Epochs: raised by every reset and abort, each with its row; where members come to rest, and the fences of a rewind (SPEC D4, X4)."""
+"""Epochs, raised by every reset and abort: members come to rest, or the region is STOPPED or IDLE; fences of a rewind (SPEC D4, G9, X4)."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from crkafka_core.control import Reader, Tx
-from crkafka_core.model.phase import FLOWING, Phase
+from crkafka_core.model.phase import FLOWING, UNSETTLED, Phase
 from crkafka_core.model.rows import (
     Checkpoint,
     CheckpointStatus,
@@ -38,7 +38,7 @@ def raise_epoch(tx: Tx, cause: ResetCause, text: str, *, by: str = "", member: s
 
 
 def begin_anew(tx: Tx, cause: ResetCause, text: str, *, by: str, above: int = 0) -> Region:
-    """A person lets the region run, from IDLE or STOPPED, in an epoch after `above`: counts and budgets begin anew (SPEC X6, G10)."""
+    """Start the region for a person, in an epoch after `above`: counts and budgets restart (SPEC X6, G10)."""
     region = _next(tx, cause, text, by=by, above=above)
     tx.set_region(consecutive=0, failing=0, started_epoch=region.epoch, proven_epoch=region.epoch)
     rest(tx, text)
@@ -65,26 +65,20 @@ def _next(
         lacking=why.lacking if why is not None else 0,
         filling=region.filling,
         opened=region.opened,
-        ran=_ran(tx, region),
+        ran=max(0.0, tx.now() - region.resumed_at) if region.phase in FLOWING else 0.0,
     )
     tx.add(begun)
     numbers.leave_behind(tx)
     return tx.set_region(epoch=begun.epoch, open_cut=0, handover_json="", settled_at=0.0)
 
 
-def _ran(tx: Tx, region: Region) -> float:
-    return max(0.0, tx.now() - region.resumed_at) if region.phase in FLOWING else 0.0
-
-
 def _abort(tx: Tx, checkpoint: int, text: str, *, by: str, member: str) -> None:
     row = tx.get(Checkpoint, checkpoint)
     assert row is not None
     tx.put(replace(row, status=CheckpointStatus.ABORTED, note=text))
-    there = tx.select(Contribution, ("checkpoint", "=", checkpoint))
+    data = {"contributed": tx.column(Contribution, "member", ("checkpoint", "=", checkpoint))}
     drop_parts(tx, checkpoint)
-    events.log(
-        tx, "abort", text, checkpoint=checkpoint, member=member, by=by, data={"contributed": [c.member for c in there]}
-    )
+    events.log(tx, "abort", text, checkpoint=checkpoint, member=member, by=by, data=data)
 
 
 def drop_parts(tx: Tx, checkpoint: int) -> None:
@@ -94,7 +88,7 @@ def drop_parts(tx: Tx, checkpoint: int) -> None:
 
 
 def rewind(tx: Tx, target: int, cause: str) -> None:
-    """Make `target` the head: those after it are superseded, and every declared table owes a fence (SPEC X4).
+    """Make `target` the head: those after it are superseded, and every declared table has to commit a fence (SPEC X4).
 
     A table to which no commit was ever permitted has no rows to remove, and no late commit to refuse: it goes back at once.
     """
@@ -144,3 +138,41 @@ def after_fence(tx: Tx) -> None:
         now = tx.now()
         tx.set_region(phase=_resting(tx), phase_since=now, reset_at=now, settled_at=0.0)
         events.log(tx, "fenced", "every declared table follows the rewind")
+
+
+def halt(tx: Tx, reason: str, *, member: str = "") -> None:
+    """STOPPED: members stay in the group, paused; only a person leaves it (SPEC X6, X8). One who wants it stopped gets it idle."""
+    region, reason = tx.region(), events.kept(reason)
+    if region.phase is Phase.STOPPED:
+        return
+    if region.stopping:
+        without_last_cut(tx, reason)
+        return
+    if region.phase not in UNSETTLED and region.phase is not Phase.IDLE:
+        raise_epoch(tx, ResetCause.STOP, reason, by=member, member=member)
+    tx.set_region(
+        phase=Phase.STOPPED,
+        phase_since=tx.now(),
+        stop_reason=reason,
+        stop_member=member,
+        settled_at=0.0,
+        stopping=False,
+    )
+    events.log(tx, "stopped", reason, member=member)
+
+
+def idle(tx: Tx, why: str) -> None:
+    """No members are wanted any more: they leave cleanly (SPEC G9)."""
+    region = tx.region()
+    if region.phase is Phase.CUTTING:
+        raise_epoch(tx, ResetCause.STOP, why)
+    tx.set_region(
+        phase=Phase.IDLE, phase_since=tx.now(), stopping=False, settled_at=0.0, stop_reason="", stop_member=""
+    )
+    events.log(tx, "idle", why)
+
+
+def without_last_cut(tx: Tx, why: str) -> None:
+    """A stop that gives up the last cut it promised."""
+    events.no_last_cut(tx, why)
+    idle(tx, f"stopped without a last cut: {why}")

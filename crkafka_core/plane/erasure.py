@@ -15,7 +15,7 @@ from crkafka_core.model.offsets import TP
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, MergedOffset, Segment
 from crkafka_core.model.selection import Selection
-from crkafka_core.plane import checkpoints, contents, events, reading
+from crkafka_core.plane import checkpoints, contents, events
 from crkafka_core.plane.contents import Piece
 
 Records = Mapping[TP, Collection[int]]
@@ -23,9 +23,9 @@ Records = Mapping[TP, Collection[int]]
 
 
 def found(reader: Reader, records: Records) -> dict[int, dict[TP, list[int]]]:
-    """Checkpoint → which of these records are in it, as far as SQL tells; of all that lead to the head.
+    """Checkpoint → which of these records are in it, as far as SQL knows; only checkpoints that lead to the head.
 
-    Where an offset is in several, as of a topic that was made anew, the record is taken for one of the latest.
+    An offset that several have, as of a recreated topic, counts for the latest.
     """
     region = reader.region()
     ids = reader.line(region.head) if region.head else ()
@@ -93,16 +93,9 @@ def record(tx: Tx, checkpoint: int, records: Records, *, by: str) -> int:
         known[:] = sorted({*known, *more})
     if new:
         tx.put(replace(row, erased_json=json.dumps(erased, ensure_ascii=False, separators=(",", ":"))))
-        events.log(
-            tx, "erase", f"{plural(new, 'record')} of checkpoint {checkpoint} erased, by {by}", checkpoint=checkpoint
-        )
+        text = f"{plural(new, 'record')} of checkpoint {checkpoint} erased, by {by}"
+        events.log(tx, "erase", text, checkpoint=checkpoint)
     return new
-
-
-def without(reader: Reader, ids: Collection[int]) -> dict[int, Selection]:
-    """Of these checkpoints those of which records were erased, each with what selects the others."""
-    rows = checkpoints.within(reader, ids, ("erased_json", "!=", "{}"))
-    return {row.id: reading.without_erased([row]) for row in rows}
 
 
 def touches(selection: Selection, segment: Segment) -> bool:

@@ -1,4 +1,4 @@
-"""The event log of a region: what happened, to whom, who asked, and why (SPEC X8, R6)."""
+"""Events and alarms of a region, for people: what happened, to whom, who asked, and why (SPEC X8, R6, G8)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from crkafka_core.control import Reader, Tx
 from crkafka_core.model.redaction import redact_values
-from crkafka_core.model.rows import Event
+from crkafka_core.model.rows import Alarm, Event, Region
 
 
 def log(
@@ -41,8 +41,7 @@ def log(
 
 
 def kept(text: str) -> str:
-    """What somebody says, as every row may keep it: errors quote what they were given, a name of a file may be no UTF-8, and PostgreSQL
-    takes no zero byte."""
+    """A foreign text as every row may keep it: without secrets, valid UTF-8, and without zero bytes, which PostgreSQL refuses."""
     return redact_values(text.replace("\0", "�").encode(errors="replace").decode())
 
 
@@ -74,7 +73,7 @@ UNDECLARED = "table undeclared"
 
 
 def asked_at(reader: Reader) -> float:
-    """When a member last asked for a cut, as far as it is told any more, else 0; for people."""
+    """Time at which a member last asked for a cut, by the events that are kept, else 0; for people."""
     asked = reader.select(Event, ("kind", "=", ASKED), order=("seq",), desc=True, limit=1)
     return asked[0].at if asked else 0.0
 
@@ -83,7 +82,7 @@ def bad_records(reader: Reader) -> dict[str, int]:
     """Table → records that could not be decoded when they first came in, since the table was declared; for people.
 
     What left the table does not count: it comes in again. A rewind takes it from every table, a fence from a table by key, which may
-    go back further than the region, and a table that was undeclared begins anew.
+    go back further than the region, and a table that was undeclared starts empty.
     """
     bad: dict[str, int] = {}
     back = [(e.seq, e.checkpoint, "") for e in reader.select(Event, ("kind", "=", "rewind"))]
@@ -97,7 +96,7 @@ def bad_records(reader: Reader) -> dict[str, int]:
             continue
         table = data["table"]
         upto = min((to for seq, to, of in back if seq > event.seq and of in ("", table)), default=None)
-        # An older crkafka told of the commit as a whole, and of the first checkpoint of it.
+        # An older crkafka counted the whole commit, for its first checkpoint.
         counts = data.get("of") or {data.get("first", event.checkpoint): data["bad"]}
         stays = sum(count for checkpoint, count in counts.items() if upto is None or int(checkpoint) <= upto)
         if stays:
@@ -113,13 +112,13 @@ def bad_after(reader: Reader, table: str, checkpoint: int) -> int:
 
 
 def schema_alarm(reader: Reader, table: str) -> str:
-    """Why the newest version of the table's schema is not used; empty where it is, as far as that is told any more."""
+    """Why the newest version of the table's schema is not used; empty where it is, by the events that are kept."""
     rows = reader.select(Event, ("kind", "=", SCHEMA), order=("seq",), desc=True)
     return next((data["alarm"] for row in rows if (data := json.loads(row.data_json))["table"] == table), "")
 
 
 def tell_schema(tx: Tx, table: str, alarm: str) -> None:
-    """Tell a change of that."""
+    """Log a change of the schema's alarm."""
     if schema_alarm(tx, table) != kept(alarm):
         text = alarm or f"{table}: the newest version of its schema is used again"
         log(tx, SCHEMA, text, data={"table": table, "alarm": kept(alarm)})
@@ -129,3 +128,31 @@ def drop_old(tx: Tx, keep: int) -> None:
     """Delete all but the last `keep` events."""
     region = tx.region()
     tx.delete(Event, ("seq", "<", region.next_event - keep))
+
+
+UNSETTLED, STRANGERS, NO_MERGE, NO_LAST_CUT = "unsettled", "foreign members", "no merge", "no last cut"
+"""Kinds of alarms; the first two are raised once in an epoch at most, the others once until the next merge."""
+
+
+def raise_alarm(tx: Tx, kind: str, text: str, *, by: str = "") -> None:
+    """Once, with an event for people."""
+    region = tx.region()
+    if raised(tx, region, kind) is None:
+        tx.put(Alarm(region.name, kind, region.epoch, tx.now(), kept(text)))
+        log(tx, kind, text, by=by)
+
+
+def raised(reader: Reader, region: Region, kind: str) -> Alarm | None:
+    """The alarm of this kind that still holds: since the last completed cut if it is about merges, else of the current epoch."""
+    row = reader.get(Alarm, kind)
+    if row is None:
+        return None
+    holds = row.at > region.last_cut_at if kind in (NO_MERGE, NO_LAST_CUT) else row.epoch == region.epoch
+    return row if holds else None
+
+
+def no_last_cut(tx: Tx, why: str) -> None:
+    """The region was stopped, and the last cut that a stop promises did not come about (SPEC G9)."""
+    raise_alarm(
+        tx, NO_LAST_CUT, f"stopped without a last cut, what was not merged is read again at the next start: {why}"
+    )

@@ -14,7 +14,7 @@ from crkafka_core.model.rows import Goal
 from crkafka_core.plane import events, roster
 
 MOST = 20
-"""Goals that are kept: one whose run was killed is dropped by nobody else."""
+"""Goals that are kept; the goal of a killed run is dropped only by newer ones."""
 
 
 def aim(tx: Tx, token: str, ends: Mapping[TP, int]) -> dict[TP, int]:
@@ -26,27 +26,23 @@ def aim(tx: Tx, token: str, ends: Mapping[TP, int]) -> dict[TP, int]:
         for old in sorted(current(tx), key=lambda goal: goal.at)[: -MOST + 1 or None]:
             drop(tx, old.token)
         tx.put(row)
-        events.log(
-            tx,
-            "goal",
-            f"consume until caught up: {plural(len(ends), 'partition')}",
-            data={str(tp): o for tp, o in list(ends.items())[:50]},
-        )
+        evidence = {str(tp): o for tp, o in list(ends.items())[:50]}
+        events.log(tx, "goal", f"consume until caught up: {plural(len(ends), 'partition')}", data=evidence)
     return unpack_offsets(row.ends_json)
 
 
 def reach(
     tx: Tx, token: str, begun: float, *, member: str, incarnation: str, epoch: int, reached: Collection[TP]
 ) -> None:
-    """What a member has reached in this epoch of what it holds now; its word of another epoch, or of an earlier such run, is void."""
+    """Store which ends a member has reached in this epoch; a report of another epoch, or of an earlier run, is void."""
     region = tx.region()
     row = tx.get(Goal, token)
     if row is None or row.at != begun or epoch != region.epoch:
         return
     roster.of(tx, member, incarnation)
-    said = json.loads(row.reached_json)
-    said[member] = [incarnation, epoch, json.loads(pack(reached))]
-    text = json.dumps(said, ensure_ascii=False, sort_keys=True)
+    reports = json.loads(row.reached_json)
+    reports[member] = [incarnation, epoch, json.loads(pack(reached))]
+    text = json.dumps(reports, ensure_ascii=False, sort_keys=True)
     if text != row.reached_json:
         tx.put(replace(row, reached_json=text))
         tx.set_region()
@@ -68,13 +64,13 @@ def missing(reader: Reader, epoch: int, token: str) -> frozenset[TP]:
 
 
 def reached_by(row: Goal, member: str, incarnation: str, epoch: int) -> frozenset[TP]:
-    """What a member has said to have reached, as this incarnation and in this epoch."""
+    """Partitions whose ends a member has reported as reached, as this incarnation and in this epoch."""
     who, at, tps = json.loads(row.reached_json).get(member, ("", 0, {}))
     return unpack(json.dumps(tps)) if (who, at) == (incarnation, epoch) else frozenset()
 
 
 def leave_out(tx: Tx, topic: str) -> None:
-    """A forgotten one: its ends are no goal any more, also when another of its name becomes known."""
+    """Drop the ends of a forgotten topic, also for a later topic of its name."""
     for goal in current(tx):
         ends = unpack_offsets(goal.ends_json)
         kept = {tp: end for tp, end in ends.items() if tp.topic != topic}

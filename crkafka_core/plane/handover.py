@@ -1,7 +1,7 @@
 """The handover that is under way: a rebalance or a loss while records flow merges first what was submitted (SPEC X10).
 
 Its cut takes what those who fill the current number have submitted, and its merge resets the region to the new head. An ordinary cut
-that is open merges first, under the same deadline; the handover of the next number opens in that transaction (`plane/cuts.py`).
+that is open merges first, under the same deadline; the handover of the next number opens in that transaction (`plane/merging.py`).
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from crkafka_core.control import Reader, Tx
+from crkafka_core.model import limits
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import ANY_GENERATION, Checkpoint, ContributedOffset, Filler, Region, ResetCause
-from crkafka_core.plane import events, limits, roster
+from crkafka_core.plane import events, roster
 
 
 @dataclass(frozen=True)
@@ -56,27 +57,18 @@ def begin(tx: Tx, handover: Handover) -> None:
         handover = replace(before, cause=handover.cause, text=text, member=handover.member, by=handover.by)
     else:
         return
-    _note(tx, handover)
-
-
-def opened(tx: Tx, handover: Handover, cut: int) -> None:
-    """Its own cut is open."""
-    _note(tx, replace(handover, cut=cut))
-
-
-def merged_without(tx: Tx, handover: Handover, cut: int) -> None:
-    """The ordinary cut has merged without a member."""
-    _note(tx, replace(handover, lacking=cut))
+    note(tx, handover)
 
 
 def fails(tx: Tx, handover: Handover, member: str, why: str) -> None:
     """A member cannot contribute any more in this epoch; what it has contributed counts."""
     if member not in handover.failed:
         events.log(tx, "left out", why, checkpoint=tx.region().open_cut, member=member)
-        _note(tx, replace(handover, failed=[*handover.failed, member]))
+        note(tx, replace(handover, failed=[*handover.failed, member]))
 
 
-def _note(tx: Tx, handover: Handover) -> None:
+def note(tx: Tx, handover: Handover) -> None:
+    """Store it as the region's."""
     tx.set_region(handover_json=json.dumps(asdict(handover), ensure_ascii=False))
 
 

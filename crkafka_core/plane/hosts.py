@@ -1,14 +1,15 @@
-"""Whether somebody runs the region's members, as far as SQL tells (SPEC K1)."""
+"""Whether the region's members have a host, by their leases in SQL (SPEC K1)."""
 
 from __future__ import annotations
 
 import json
 
 from crkafka_core.control import Reader
+from crkafka_core.model import limits
 from crkafka_core.model.phase import Phase, Wanted
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Lease, Member, MemberStatus, Region
-from crkafka_core.plane import leases, limits, roster
+from crkafka_core.plane import leases, roster
 
 LEASE = "host"
 """Kind of the lease of who runs the members."""
@@ -18,9 +19,9 @@ RUNS_THEM = "`crkafka host` runs them, in a terminal or a service of its own; or
 
 
 def missing(reader: Reader, region: Region) -> str:
-    """That nobody runs the members of a region that should run, and what to do; empty when somebody does, or is still beginning.
+    """Why the members of a region that should run have no host, and what to do; empty when they have one, or it is starting.
 
-    Members without a host that ever was are run by hand: they are believed.
+    Members that never had a host are run by hand.
     """
     if region.wanted is Wanted.STOP or region.phase in (Phase.IDLE, Phase.STOPPED):
         return ""
@@ -40,7 +41,7 @@ def missing(reader: Reader, region: Region) -> str:
 
 
 def starting(reader: Reader, region: Region) -> str:
-    """That a host is there which has no member yet, and for how long; empty otherwise."""
+    """The host that has no member yet, and how long it has been starting; empty otherwise."""
     if not beginning(reader):
         return ""
     return f"no member is there: {_begins(region, leases.held(reader, LEASE)[0], reader.now())}"
@@ -59,14 +60,14 @@ def _begins(region: Region, lease: Lease, now: float) -> str:
 
 
 def wanted(reader: Reader, region: Region) -> str:
-    """Why somebody should start a host for the region; empty when it has one, or needs none (SPEC A2)."""
+    """Why the region needs a host to be started; empty when it has one, or needs none (SPEC A2)."""
     if region.wanted is not Wanted.RUN or region.phase is Phase.IDLE:
         return ""
     now, lease = reader.now(), reader.get(Lease, LEASE, "")
     if now - region.phase_since < GRACE or (lease is not None and lease.until > now - GRACE):
         return ""
     live = reader.count(Member, ("status", "=", MemberStatus.LIVE))
-    if lease is not None and lease.token:  # not given back: nobody starts again what is left of its members
+    if lease is not None and lease.token:  # not released: it does not restart its members any more
         return f"{lease.holder} does not host its members any more, {plural(live, 'is', 'are')} there"
     if live:
         return ""
@@ -74,11 +75,11 @@ def wanted(reader: Reader, region: Region) -> str:
 
 
 def beginning(reader: Reader) -> bool:
-    """Whether a host is there and no member yet: what it feeds tables with may still be starting."""
+    """Whether a host has no member yet: what feeds its tables may still be starting."""
     return bool(leases.held(reader, LEASE)) and not reader.count(Member, ("status", "=", MemberStatus.LIVE))
 
 
 def between(reader: Reader) -> str:
-    """Of an idle region: that somebody is about to run its members, or has just done so; empty when nobody is."""
+    """The host of an idle region that is starting or ending; empty when there is none."""
     held = leases.held(reader, LEASE)
     return f"its host {held[0].holder}, which is starting (Spark takes a minute) or ending" if held else ""

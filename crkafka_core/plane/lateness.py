@@ -1,8 +1,9 @@
-"""How far declared tables are behind, and which of them somebody should look at (SPEC K6, X8)."""
+"""How far declared tables are behind, and which of them need attention; what was merged since an earlier look (SPEC K6, X8)."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from crkafka_core.config.template import UNPLACED
@@ -15,7 +16,7 @@ from crkafka_core.plane import checkpoints, events, tables
 LATE = 120.0
 """Seconds that the oldest checkpoint may wait for a table, or the region for a table's fence. The view v_tables has the same number."""
 BAD_SHARE, BAD_LEAST, RECENT = 0.1, 10, 20
-"""Of the records of so many commits: which share of bad ones, and how many at least, somebody should look at."""
+"""Share, and least number, of bad records among the latest `RECENT` commits that is an alarm."""
 
 
 @dataclass(frozen=True)
@@ -28,9 +29,9 @@ class TableLag:
     seconds: float
     """How long the first of them has waited."""
     writer: str
-    """Who writes it at this moment; empty when nobody does."""
+    """Its writer at this moment; empty without one."""
     feeder: str
-    """Who brings in each checkpoint as soon as it is merged; empty when nobody does."""
+    """The feeder, which brings in each checkpoint as soon as it is merged; empty without one."""
     owes_fence: bool
     unfenced: float = 0.0
     """Seconds for which the region has waited for that fence."""
@@ -50,8 +51,14 @@ class TableLag:
 
     @property
     def unplaced(self) -> str:
-        """Why somebody should look at the topic of a template's dead letters; empty for another table."""
-        return _unplaced(self.table) if self.table.name.startswith(UNPLACED) and topic_of(self.table.shape) else ""
+        """Why a template's topic has no table of its own; empty for another table."""
+        name, topic = self.table.name, topic_of(self.table.shape)
+        if not topic or not name.startswith(UNPLACED):
+            return ""
+        return (
+            f"topic {topic} has no table of its own, since that would have another table's name or place, or too long a name: its "
+            f"records come into {name} as they are; `crkafka tables undeclare {name}`, and write it under `except`"
+        )
 
     @property
     def stuck(self) -> bool:
@@ -60,7 +67,7 @@ class TableLag:
 
     @property
     def late(self) -> str:
-        """Why it needs attention; empty when it keeps up. What the alarm, the metric and the verbs ask."""
+        """Why it needs attention; empty when it keeps up."""
         if self.idle:
             return ""
         who = self.writer or self.feeder
@@ -79,20 +86,13 @@ class TableLag:
 
     @property
     def spoilt(self) -> str:
-        """Why somebody should look at the records themselves; empty when few are bad."""
+        """Why its records need attention; empty when few are bad."""
         if self.recent_bad < max(BAD_LEAST, BAD_SHARE * self.recent):
             return ""
         return (
             f"table {self.table.name}: {self.recent_bad} of its latest {self.recent} records could not be decoded; its dead letters, or "
             "`crkafka events`, have why"
         )
-
-
-def _unplaced(table: Table) -> str:
-    return (
-        f"topic {topic_of(table.shape)} has no table of its own, since that would have another table's name or place, or too long a name: "
-        f"its records come into {table.name} as they are; `crkafka tables undeclare {table.name}`, and write it under `except`"
-    )
 
 
 def lags(reader: Reader, region: Region) -> list[TableLag]:
@@ -157,3 +157,34 @@ def _failing(reader: Reader, table: Table) -> float:
     ]
     failed = reader.column(TableCommit, "at", *since, ("status", "=", tables.FAILED), order=("number",), limit=1)
     return max(0.0, reader.now() - failed[0]) if failed else 0.0
+
+
+@dataclass(frozen=True)
+class Landed:
+    """Of one region, between two looks."""
+
+    uid: str
+    top: int
+    """The latest checkpoint that was ever merged."""
+    merged: tuple[Checkpoint, ...]
+    commits: Mapping[str, int]
+    """Table → the number of its latest commit that brought it forward."""
+    waited: Mapping[str, tuple[float, ...]]
+    """Table → for each of its new commits, the seconds since the merge of the newest checkpoint in it."""
+
+
+def landed(reader: Reader, region: Region, last: Landed | None) -> Landed:
+    """What is new since the last look; nothing at the first one, or where another region of the name has followed."""
+    latest = reader.column(Checkpoint, "id", ("merged_at", ">", 0.0), order=("id",), desc=True, limit=1)
+    top = latest[0] if latest else 0
+    known = last if last is not None and last.uid == region.uid else None
+    since = known.top if known else top
+    commits, waited = {}, {}
+    for table in reader.select(Table):
+        after = known.commits.get(table.name, 0) if known else table.commits
+        new = tables.advances(reader, ("table", "=", table.name), ("number", ">", after))
+        newest = [(commit.at, reader.get(Checkpoint, commit.upto)) for commit in new]
+        commits[table.name] = new[-1].number if new else after
+        waited[table.name] = tuple(max(0.0, at - row.merged_at) for at, row in newest if row is not None)
+    merged = reader.select(Checkpoint, ("id", ">", since), ("merged_at", ">", 0.0), order=("id",))
+    return Landed(region.uid, top, tuple(merged), commits, waited)

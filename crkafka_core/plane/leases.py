@@ -10,17 +10,14 @@ from crkafka_core.model.rows import Lease
 from crkafka_core.plane import clock
 
 DRIVER = "driver"
-"""Kind of the lease of whoever opens cuts."""
+"""Kind of the lease of the driver, which opens cuts."""
 
 
 def take(tx: Tx, kind: str, *, holder: str, token: str, length: float, slot: str = "", data: str = "{}") -> Lease:
-    """Take a lease that is free or over, or take over that of the same token; an exclusive right gets a higher number each time.
+    """Take a lease that is free or over, or that of the same token; an exclusive right gets a higher number each time.
 
-    A run and its retry have one token, and the older may still live: its number is behind then, so that it renews and ends nothing
-    of the younger's (SPEC A6).
-
-    One that ends later than it ever could is over: the clock stepped back, and its holder may be long gone (SPEC G4). If not, the
-    number fences it.
+    A run and its retry have one token: the higher number keeps the older from renewing or ending the younger's lease (SPEC A6). A
+    lease that ends later than it ever could is over: the clock stepped back (SPEC G4).
     """
     now, region = tx.now(), tx.region().name
     held = tx.get(Lease, kind, slot)
@@ -30,23 +27,13 @@ def take(tx: Tx, kind: str, *, holder: str, token: str, length: float, slot: str
             hint="Wait for it, or come back later.",
         )
     number = 1 if held is None else held.number + (held.token != token or not slot)
-    lease = Lease(
-        region=region,
-        kind=kind,
-        slot=slot,
-        holder=holder,
-        token=token,
-        number=number,
-        until=now + length,
-        length=length,
-        data_json=data,
-    )
+    lease = Lease(region, kind, slot, holder, token, number, until=now + length, length=length, data_json=data)
     tx.put(lease)
     return lease
 
 
 def renew(tx: Tx, lease: Lease, length: float) -> Lease:
-    """Prolong a lease that is still ours; one that is over but that nobody took is ours still."""
+    """Prolong a lease that is still ours, also one that is over and was not taken since."""
     current = check(tx, lease)
     renewed = replace(current, until=tx.now() + length, length=length)
     tx.put(renewed)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from crkafka_core.control import Reader, Store, Tx
+from crkafka_core.model import limits
 from crkafka_core.model.errors import NotRunning, Refused
 from crkafka_core.model.limits import MOST_MEMBERS
 from crkafka_core.model.phase import FLOWING, Phase, Wanted
 from crkafka_core.model.rows import ROWS, Group, Launch, Region, ResetCause, Table
-from crkafka_core.plane import cuts, epochs, events, halting, limits, members, roster, settling
+from crkafka_core.plane import cuts, epochs, events, members, roster, settling
 from crkafka_core.plane import tables as plane_tables
 from crkafka_core.plane.transact import check_protocol
 from crkafka_core.protocol.version import SPOKEN
@@ -19,8 +20,7 @@ CONFIGURED = ("config_json", "limits_json", "period", "subscription_json")
 def declare(store: Store, region: Region, tables: tuple[Table, ...] = (), *, configure: bool = True) -> Region:
     """Make the region's row if there is none; else, with `configure`, bring its configuration up to date. Its uid never changes (SPEC G6).
 
-    A topic that is no longer subscribed is carried forward, once no member reads it any more (SPEC S4). A table that is declared
-    otherwise refuses the whole: another format or path is another table, which has acknowledged nothing (SPEC K6, T1).
+    A table that is declared otherwise refuses the whole: another format or path is another table (SPEC K6, T1).
     """
 
     def work(tx: Tx) -> Region:
@@ -48,7 +48,7 @@ def declare(store: Store, region: Region, tables: tuple[Table, ...] = (), *, con
 
 
 def start(tx: Tx, *, by: str) -> Region:
-    """Want the region to run; also leaves STOPPED. Tables that owe a fence are waited for (SPEC G9, fault 66)."""
+    """Want the region to run; also leaves STOPPED. Tables that lack a fence are waited for (SPEC G9, fault 66)."""
     region = tx.region()
     tx.set_region(wanted=Wanted.RUN, stopping=False)
     if region.phase in (Phase.IDLE, Phase.STOPPED):
@@ -69,7 +69,7 @@ def stop(tx: Tx, *, token: str, by: str) -> Region:
         if region.phase in FLOWING:
             last_cut(tx, token=token)
         else:
-            halting.idle(tx, f"stopped in {region.phase}")
+            epochs.idle(tx, f"stopped in {region.phase}")
     return tx.region()
 
 
@@ -83,15 +83,12 @@ def last_cut(tx: Tx, *, token: str = "") -> None:
         return
     why = settling.unready(tx, region)
     if region.phase is Phase.RUNNING and not why:
-        # Not by the epoch: somebody may start the region while that cut is open, and it be stopped in the same epoch again.
+        # Not by the epoch: the region may be started while that cut is open, and stopped in the same epoch again.
         cuts.open_cut(tx, token=token or f"last cut, as number {region.filling}", cause="stop")
-    elif region.phase not in (Phase.RUNNING, Phase.RESETTING) or not roster.live(tx) or _overdue(tx, region):
-        halting.without_last_cut(tx, why or f"it is {region.phase}")
-
-
-def _overdue(reader: Reader, region: Region) -> bool:
-    """The stop was asked for longer ago than a cut may take."""
-    return reader.now() > region.stopping_since + limits.of(region).drain_timeout
+        return
+    over = tx.now() > region.stopping_since + limits.of(region).drain_timeout  # as long as a cut may take
+    if region.phase not in (Phase.RUNNING, Phase.RESETTING) or not roster.live(tx) or over:
+        epochs.without_last_cut(tx, why or f"it is {region.phase}")
 
 
 def scale(tx: Tx, wanted: int, *, by: str) -> Region:

@@ -80,7 +80,7 @@ class MemberPlane:
         roster.of(reader, self.name, self.incarnation)
 
     def check_registered(self) -> None:
-        """Raise what a process hears that is not the registered one any more."""
+        """Raise the error for a process that is not the registered one any more."""
         self.read(lambda reader, _: self._registered(reader))
 
     # Before it is registered, and after
@@ -109,11 +109,11 @@ class MemberPlane:
         self.do(lambda tx: members.leave(tx, self.name, self.incarnation))
 
     def fail(self, why: str) -> None:
-        """Say that this process has failed, so that nobody waits for its lease."""
+        """Report that this process has failed: its lease need not be waited for."""
         self.do(lambda tx: members.fail(tx, self.name, self.incarnation, why))
 
     def observed(self, epoch: int, version: int, head: int, opened: int) -> None:
-        """SQL shows this. If that is less than this process has seen of it, the region stops, though SQL may not know the process."""
+        """Note what SQL shows. If it is less than this process has seen, the region stops, even if SQL does not know the process."""
         later = epoch > self._head[0] > 0
         if self._is_older(epoch, version, head, opened) or (later and self._plane.read(self._lacks)):
 

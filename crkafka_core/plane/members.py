@@ -13,7 +13,7 @@ from crkafka_core.model.offsets import TP, pack, unpack
 from crkafka_core.model.phase import FLOWING, Phase, Wanted
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Filler, Group, Launch, Member, MemberStatus, Region, ResetCause
-from crkafka_core.plane import cuts, events, numbers, pauses, roster, starts
+from crkafka_core.plane import cuts, events, merging, numbers, pauses, roster, starts
 from crkafka_core.plane.handover import Handover
 from crkafka_core.protocol import subscription as subscriptions
 
@@ -29,7 +29,7 @@ def launch(tx: Tx, name: str) -> int:
 
 @dataclass(frozen=True)
 class Registration:
-    """Who wants to be a member."""
+    """A process that wants to be a member."""
 
     name: str
     incarnation: str
@@ -65,10 +65,7 @@ def register(tx: Tx, who: Registration) -> Member:
         tx.put(Launch(region.name, who.name, who.launch))
     now = tx.now()
     member = Member(
-        region=region.name,
-        name=who.name,
-        incarnation=who.incarnation,
-        launch=who.launch,
+        *(region.name, who.name, who.incarnation, who.launch),
         host=who.host,
         instance_id=who.instance_id,
         first_registered_at=now if row is None or row.status is MemberStatus.LEFT else row.first_registered_at,
@@ -88,11 +85,10 @@ def register(tx: Tx, who: Registration) -> Member:
 
 
 def _refuse_unwanted(region: Region, who: Registration) -> None:
-    """Nobody is wanted, or nobody of this name."""
+    """Refuse a member that is not wanted."""
     if region.phase is Phase.IDLE or region.wanted is Wanted.STOP:
-        raise NotRunning(
-            f"Region {region.name} is not started: no members are wanted.", hint="`crkafka start` starts it."
-        )
+        why = f"Region {region.name} is not started: no members are wanted."
+        raise NotRunning(why, hint="`crkafka start` starts it.")
     if roster.index(who.name) >= region.members_wanted:
         raise NotRunning(
             f"Region {region.name} wants {plural(region.members_wanted, 'member')}; {who.name} is not one.",
@@ -101,23 +97,15 @@ def _refuse_unwanted(region: Region, who: Registration) -> None:
 
 
 def _check_subscription(reader: Reader, region: Region, who: Registration) -> None:
-    """An older configuration may read a topic until it is carried forward; from then on nobody brings it back (SPEC S4).
+    """Refuse an older configuration that reads a topic which was carried forward (SPEC S4).
 
-    Where a live member reads it all the same, it was deleted: another that is started again as it was brings nothing back.
+    A topic that a live member still reads was deleted in Kafka: it cannot come back by this member.
     """
     if who.subscription in (region.subscription_json, subscriptions.UNKNOWN):
         return
     readers = [region.subscription_json, *(m.subscription_json for m in roster.live(reader))]
-    late = sorted(
-        {
-            i.topic
-            for i in starts.initials(reader)
-            if i.forgotten
-            and subscriptions.reads(who.subscription, i.topic)
-            and not any(subscriptions.reads(each, i.topic) for each in readers)
-        }
-    )
-    if late:
+    mine = {i.topic for i in starts.initials(reader) if i.forgotten and subscriptions.reads(who.subscription, i.topic)}
+    if late := sorted(topic for topic in mine if not any(subscriptions.reads(each, topic) for each in readers)):
         raise OldConfiguration(
             f"{who.name} was started with an older configuration of region {region.name}: it reads {', '.join(late)}, which the "
             "configuration no longer does.",
@@ -126,7 +114,7 @@ def _check_subscription(reader: Reader, region: Region, who: Registration) -> No
 
 
 def drop_topics(tx: Tx) -> None:
-    """Note the known topics that the configuration no longer reads, and carry forward those that nobody reads (SPEC S4)."""
+    """Note the known topics that the configuration no longer reads, and carry forward those that no member reads (SPEC S4)."""
     starts.note_unread(tx)
     carry_forward(tx)
 
@@ -223,28 +211,19 @@ def report(
             text = f"{name} reports other partitions than it fills"
             _rebalanced(tx, text, by=name)
             if _takes_part(tx, row):  # it was moved before it saw the resume: it has submitted nothing
-                cuts.go_without(tx, name, text)
-        if _differs(row, reported):
+                merging.go_without(tx, name, text)
+        if (row.assignment_json, row.generation) != (reported.assignment_json, generation):
             reported = replace(reported, rebalances=row.rebalances + 1)
-            events.log(
-                tx,
-                "assigned",
-                f"{plural(len(held), 'partition')} in generation {generation}",
-                member=name,
-                data={"held": reported.assignment_json},
-            )
+            text = f"{plural(len(held), 'partition')} in generation {generation}"
+            events.log(tx, "assigned", text, member=name, data={"held": reported.assignment_json})
             pauses.follow(tx, name, held)
         tx.put(reported)
         tx.set_region(settled_at=0.0)
     return reported
 
 
-def _differs(row: Member, new: Member) -> bool:
-    return (row.assignment_json, row.generation) != (new.assignment_json, new.generation)
-
-
 def withdraw(tx: Tx, name: str, incarnation: str, *, why: str) -> None:
-    """A revocation: the member no longer says what it holds. Where records flow, it begins a handover (SPEC R3, X10)."""
+    """Withdraw a member's report after a revocation. Where records flow, this begins a handover (SPEC R3, X10)."""
     row = roster.of(tx, name, incarnation)
     if row.assignment_json:
         tx.put(replace(row, assignment_json=""))
@@ -263,18 +242,18 @@ def _takes_part(reader: Reader, row: Member) -> bool:
 
 
 def _rebalanced(tx: Tx, text: str, *, by: str) -> None:
-    """By the doing of the member that joined or left in this epoch, if there is one; of several the first by name."""
+    """Begin a handover, caused by the first member by name that joined or left in this epoch, if there is one."""
     epoch = tx.region().epoch
     moved = next((m.name for m in roster.all_of(tx) if m.moved_epoch == epoch), "")
     cause = ResetCause.JOIN if moved else ResetCause.REBALANCE
-    cuts.hand_over(tx, Handover(cause, text, member=moved, by=by))
+    merging.hand_over(tx, Handover(cause, text, member=moved, by=by))
 
 
 def ask_to_leave(tx: Tx, name: str, incarnation: str) -> None:
     """A member is to end: what it has submitted is merged before it leaves (SPEC R5, X10)."""
     row = roster.of(tx, name, incarnation)
     if _takes_part(tx, row):
-        cuts.hand_over(tx, Handover(ResetCause.LEFT, f"{name} leaves", member=name, by=name))
+        merging.hand_over(tx, Handover(ResetCause.LEFT, f"{name} leaves", member=name, by=name))
 
 
 def leave(tx: Tx, name: str, incarnation: str) -> None:
@@ -286,11 +265,11 @@ def leave(tx: Tx, name: str, incarnation: str) -> None:
     events.log(tx, "left", member=name)
     carry_forward(tx)
     if _takes_part(tx, row):
-        cuts.hand_over(tx, Handover(ResetCause.LEFT, f"{name} left", member=name, by=name))
+        merging.hand_over(tx, Handover(ResetCause.LEFT, f"{name} left", member=name, by=name))
 
 
 def lose(tx: Tx, name: str, incarnation: str, *, renewals: int, by: str, why: str) -> None:
-    """Declare an incarnation lost, by somebody who saw its counter stand still for a whole lease (SPEC G4)."""
+    """Declare an incarnation lost, whose counter an observer has seen unchanged for a whole lease (SPEC G4)."""
     row = roster.if_live(tx, name, incarnation)
     if row is None:
         return
@@ -310,11 +289,11 @@ def _reset_for(tx: Tx, lost: Member, text: str) -> None:
     """A loss where records flow, unless it was a spare that no open cut waits for: nothing of it is missing (SPEC G5, X5)."""
     region, spare = tx.region(), bool(lost.assignment_json) and not unpack(lost.assignment_json)
     if region.phase in FLOWING and not (spare and not cuts.expects(tx, region, lost.name)):
-        cuts.hand_over(tx, Handover(ResetCause.LOST, text, member=lost.name, by=lost.name))
+        merging.hand_over(tx, Handover(ResetCause.LOST, text, member=lost.name, by=lost.name))
 
 
 def fail(tx: Tx, name: str, incarnation: str, why: str) -> None:
-    """A process says of itself that it failed: the loss need not wait for its lease."""
+    """Declare an incarnation lost that reports its own failure."""
     row = roster.if_live(tx, name, incarnation)
     if row is not None:
         _lose(tx, row, why, by=name)
@@ -343,9 +322,9 @@ def _compared(m: Member) -> Collection[TP | bool]:
 
 
 def watch_generations(tx: Tx, stale_after: float, silent_after: float) -> None:
-    """Who is behind for too long is lost: cut off from Kafka alone (SPEC G4).
+    """Declare members lost that are behind for too long: they are cut off from Kafka alone (SPEC G4).
 
-    Who has withdrawn its report gets `silent_after`: it may be in the new generation, and slow to resolve its starts.
+    A member that has withdrawn its report gets `silent_after`: it may be resolving its starts in the new generation.
     """
     there = roster.live(tx)
     late, now = behind(tx.region(), there), tx.now()

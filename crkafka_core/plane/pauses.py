@@ -1,4 +1,4 @@
-"""Pause marks: of the region, which follow a partition to whoever holds it (SPEC P2), and of one member (SPEC P1)."""
+"""Pause marks: of the region, which follow a partition to its holder (SPEC P2), and of one member (SPEC P1)."""
 
 from __future__ import annotations
 

@@ -11,10 +11,11 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from crkafka_core.control import Cond, Reader, Tx
+from crkafka_core.model import limits
 from crkafka_core.model.errors import LeaseLost, NotRunning, Refused, Stale
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Checkpoint, Lease, Region, Table, TableCommit
-from crkafka_core.plane import contents, epochs, events, leases, limits, reading, restored, tables
+from crkafka_core.plane import contents, epochs, events, leases, reading, restored, tables
 from crkafka_core.plane.tables import ADVANCE, DONE, FAILED, FENCE, OPEN, REWRITE
 
 
@@ -52,22 +53,15 @@ def permit_commit(
             f"Table {name} of region {region.name} has not followed the rewind of epoch {table.rewind_epoch}.",
             hint="It takes a fence first; `crkafka reset --to head` or the Spark host makes it.",
         )
-    mine = _mine(tx, table, token)
-    if mine is not None:
-        ids = json.loads(mine.checkpoints_json)
-        plan = reading.plan(tx, region, ids=ids)
+    if (mine := _mine(tx, table, token)) is not None:
+        plan = reading.plan(tx, region, ids=mine.checkpoints)
         return Permit(table, mine, _take(tx, table, holder, token), plan)
     if ids is None:
         table = _begun(tx, region, table)
         plan = _next(tx, region, table, upto, limit)
-        kind, after, last = ADVANCE, table.acknowledged, plan.checkpoints[-1] if plan.line else table.acknowledged
     else:
         plan = reading.plan(tx, region, ids=ids)
-        kind, after, last = REWRITE, 0, 0
-    if not plan.line:
-        return None
-    lease = _take(tx, table, holder, token)
-    return _permit(tx, table, lease, plan, kind=kind, after=after, upto=last, token=token)
+    return _issue(tx, table, plan, ADVANCE if ids is None else REWRITE, holder, token) if plan.line else None
 
 
 def permit_together(tx: Tx, names: Collection[str], *, holder: str, token: str, limit: int, most: int) -> list[Permit]:
@@ -85,20 +79,9 @@ def permit_together(tx: Tx, names: Collection[str], *, holder: str, token: str, 
         plan = _next(tx, region, level[0], None, len(plan.line) // 2)
     if plan is None or not plan.line or plan.bytes > most:
         return []
-    running = tx.select(Lease, ("until", ">", tx.now()))
-    others = {lease.kind for lease in running if lease.token != token}
-    given = []
-    for table in level:
-        if tables.kind_of_lease(table.name) in others:
-            continue
-        mine = _mine(tx, table, token) if len(others) < len(running) else None
-        lease, ids = _take(tx, table, holder, token), plan.checkpoints
-        given.append(
-            _permit(tx, table, lease, plan, kind=ADVANCE, after=table.acknowledged, upto=ids[-1], token=token)
-            if mine is None
-            else Permit(table, mine, lease, plan)
-        )
-    return given
+    others = {lease.kind for lease in tx.select(Lease, ("until", ">", tx.now()), ("token", "!=", token))}
+    free = [table for table in level if tables.kind_of_lease(table.name) not in others]
+    return [_issue(tx, table, plan, ADVANCE, holder, token) for table in free]
 
 
 def _begun(tx: Tx, region: Region, table: Table) -> Table:
@@ -134,26 +117,20 @@ def _next(tx: Tx, region: Region, table: Table, upto: int | None, limit: int | N
 
 
 def permit_fence(tx: Tx, name: str, *, holder: str, token: str) -> Permit | None:
-    """Permit the fence that a rewind asks for; None when the table owes none (SPEC X4).
+    """Permit the fence that a rewind asks for; None when the table lacks none (SPEC X4).
 
-    It takes the writer's lease away from whoever has it: a late finish is refused by its number, a late write by the format.
+    It takes over the writer's lease: a late finish is refused by its number, a late write by the format.
     """
     region = tx.region()
     restored.refuse(region)
     table = tables.of(tx, name)
     if not table.owes_fence:
         return None
-    nothing = reading.ReadPlan(region=region.name, uid=region.uid, line=())
-    data = tables.fence_data(table)
-    mine = _mine(tx, table, token)
-    if mine is not None:
-        lease = _take(tx, table, holder, token, data)
-        return Permit(table, mine, lease, nothing)
     held = tx.get(Lease, tables.kind_of_lease(name), "")
-    if held is not None and held.data_json != data:
+    if held is not None and held.token != token and held.data_json != tables.fence_data(table):
         tx.put(replace(held, until=0.0))
-    lease = _take(tx, table, holder, token, data)
-    return _permit(tx, table, lease, nothing, kind=FENCE, after=0, upto=region.head, token=token)
+    nothing = reading.ReadPlan(region=region.name, uid=region.uid, line=())
+    return _issue(tx, table, nothing, FENCE, holder, token)
 
 
 def _mine(tx: Tx, table: Table, token: str) -> TableCommit | None:
@@ -172,31 +149,25 @@ def take(tx: Tx, name: str, *, holder: str, token: str) -> Lease:
     return _take(tx, tables.of(tx, name), holder, token)
 
 
-def _permit(
-    tx: Tx, table: Table, lease: Lease, plan: reading.ReadPlan, *, kind: str, after: int, upto: int, token: str
-) -> Permit:
-    number = table.commits + 1
+def _issue(tx: Tx, table: Table, plan: reading.ReadPlan, kind: str, holder: str, token: str) -> Permit:
+    """The writer's lease, and a commit with a number of its own; the same token finds its own commit again."""
+    lease = _take(tx, table, holder, token, tables.fence_data(table) if kind == FENCE else "{}")
     unfinished = tx.select(TableCommit, ("table", "=", table.name), ("status", "=", OPEN))
+    if mine := [commit for commit in unfinished if commit.token == token]:
+        return Permit(table, mine[0], lease, plan)
+    number = table.commits + 1
+    ends = {ADVANCE: (table.acknowledged, max(plan.checkpoints, default=0)), FENCE: (0, tx.region().head)}
+    after, upto = ends.get(kind, (0, 0))
     tx.put(*(replace(c, status=FAILED, at=tx.now()) for c in unfinished))
-    commit = TableCommit(
-        region=table.region,
-        table=table.name,
-        number=number,
-        kind=kind,
-        after=after,
-        upto=upto,
-        checkpoints_json=json.dumps(plan.checkpoints),
-        token=token,
-        status=OPEN,
-        at=tx.now(),
-    )
+    ids = json.dumps(plan.checkpoints)
+    commit = TableCommit(table.region, table.name, number, kind, after, upto, ids, token, OPEN, at=tx.now())
     tx.add(commit)
     tx.put(replace(table, commits=number))
     return Permit(table, commit, lease, plan)
 
 
 def renew(tx: Tx, permit: Permit) -> Lease:
-    """Go on writing; refused once somebody else writes, or a rewind has asked for a fence."""
+    """Renew the lease; refused once another process writes, or a rewind has asked for a fence."""
     table = tables.of(tx, permit.table.name)
     if permit.commit.kind != FENCE and table.owes_fence:
         raise LeaseLost(
@@ -228,11 +199,11 @@ def _still(reader: Reader, region: Region, permit: Permit) -> tuple[Table, Table
 
 
 def note_counts(tx: Tx, counted: Iterable[tuple[Permit, Mapping[int, int]]]) -> None:
-    """Rows by checkpoint of files that are made, before the first commit of them: whoever finds a commit knows what it brought."""
+    """Store the rows by checkpoint of files before their first commit, so that a commit found later is known by its rows."""
     for permit, counts in counted:
         _, commit = _still(tx, tx.region(), permit)
-        told = json.dumps({i: counts.get(i, 0) for i in json.loads(commit.checkpoints_json)})
-        tx.put(replace(commit, counts_json=told, rows=sum(counts.values())))
+        stored = json.dumps({i: counts.get(i, 0) for i in commit.checkpoints})
+        tx.put(replace(commit, counts_json=stored, rows=sum(counts.values())))
 
 
 def finish_commit(
@@ -252,10 +223,10 @@ def finish_commit(
     table, commit = _still(tx, region, permit)
     if commit.status == DONE:
         return table
-    ids = json.loads(commit.checkpoints_json)
+    ids = commit.checkpoints
     _refuse_overtaken(tx, permit.plan, table, commit, ids)
-    told = json.dumps({i: counts.get(i, 0) for i in ids}) if counts else ""
-    tx.put(replace(commit, status=DONE, version=version, rows=rows, at=tx.now(), counts_json=told))
+    stored = json.dumps({i: counts.get(i, 0) for i in ids}) if counts else ""
+    tx.put(replace(commit, status=DONE, version=version, rows=rows, at=tx.now(), counts_json=stored))
     acknowledged = commit.upto if commit.kind == ADVANCE else table.acknowledged
     done = replace(table, version=version or table.version, acknowledged=acknowledged)
     tx.put(done)
@@ -295,7 +266,7 @@ def _tell_bad_records(tx: Tx, commit: TableCommit, bad: Mapping[int, int] | None
     of = {checkpoint: count for checkpoint, count in sorted((bad or {}).items()) if count}
     if not of:
         return
-    ids, total = json.loads(commit.checkpoints_json), sum(of.values())
+    ids, total = commit.checkpoints, sum(of.values())
     evidence = {"table": commit.table, "bad": total, "new": commit.kind == ADVANCE, "of": of}
     several = f" of {len(ids)} checkpoints" if len(ids) > 1 else ""
     text = f"{commit.table}: {plural(total, 'record')}{several} could not be decoded"
@@ -311,7 +282,7 @@ def finish_fence(tx: Tx, permit: Permit, *, version: str, acknowledged: int | No
     table, commit = _still(tx, region, permit)
     if commit.status == DONE:
         return table
-    # What it removed is what the rewind left that it followed: a lower one meanwhile owes another fence, which removes the rest.
+    # It removed what its own rewind left behind: a lower rewind since then needs another fence.
     shared = fenced_to(tx, region, permit)
     if acknowledged is not None:
         shared = min(shared, acknowledged)
@@ -320,13 +291,8 @@ def finish_fence(tx: Tx, permit: Permit, *, version: str, acknowledged: int | No
     )
     tx.put(replace(commit, status=DONE, version=version, at=tx.now()))
     tx.put(done)
-    events.log(
-        tx,
-        events.FENCED,
-        f"{table.name} follows to {shared}",
-        checkpoint=shared,
-        data={"table": table.name, "number": commit.number},
-    )
+    evidence = {"table": table.name, "number": commit.number}
+    events.log(tx, events.FENCED, f"{table.name} follows to {shared}", checkpoint=shared, data=evidence)
     leases.release(tx, permit.lease)
     epochs.after_fence(tx)
     return done
@@ -338,20 +304,12 @@ def fenced_to(reader: Reader, region: Region, permit: Permit) -> int:
 
 
 def acknowledge(
-    tx: Tx,
-    name: str,
-    number: int,
-    *,
-    holds: int,
-    version: str,
-    without: int = 0,
-    bad: Mapping[int, int] | None = None,
+    tx: Tx, name: str, number: int, *, holds: int, version: str, without: int = 0, bad: Mapping[int, int] | None = None
 ) -> bool:
-    """Acknowledge a commit that the table shows and SQL did not hear of; False: it is not the table's last one any more.
+    """Acknowledge a commit that the table shows and SQL has not acknowledged; False: it is not the table's last one any more.
 
-    Its writer died before it could say so, or the table was declared again where it lies. `without`: the first checkpoint of which it
-    brought rows that have been erased since; it is acknowledged to the one before, and a fence takes out the rest. `bad`: as in
-    `finish_commit`.
+    Its writer died before it could finish, or the table was declared again where it lies. `without`: the first checkpoint of which it
+    brought rows that have been erased since; only the one before is acknowledged, and a fence removes the rest.
     """
     region = tx.region()
     table = tables.of(tx, name)
@@ -406,14 +364,8 @@ def last_number(reader: Reader, table: Table) -> int:
     return last.number if last else 0
 
 
-def made(reader: Reader, table: Table) -> int:
-    """Number of the commit by which the version came that is acknowledged; 0 where none tells."""
-    fits: list[Cond] = [("table", "=", table.name), ("status", "=", DONE), ("version", "=", table.version)]
-    return next(iter(reader.column(TableCommit, "number", *fits, order=("number",), limit=1)), 0)
-
-
 def after_restored(reader: Reader, table: Table) -> bool:
-    """Whether the fence that the table owes follows a restored backup: the table may be newer than SQL (SPEC G10)."""
+    """Whether the fence that the table lacks follows a restored backup: the table may be newer than SQL (SPEC G10)."""
     return restored.went_on(reader, after=table.fenced_epoch)
 
 
@@ -423,10 +375,6 @@ def fail_commit(tx: Tx, permit: Permit, why: str) -> None:
     if commit is None or commit.status != OPEN or commit.token != permit.commit.token:
         return
     tx.put(replace(commit, status=FAILED, at=tx.now()))
-    events.log(
-        tx,
-        "table commit failed",
-        f"{permit.table.name}: {why}",
-        data={"table": permit.table.name, "number": commit.number},
-    )
+    evidence = {"table": permit.table.name, "number": commit.number}
+    events.log(tx, "table commit failed", f"{permit.table.name}: {why}", data=evidence)
     leases.release(tx, permit.lease)

@@ -32,10 +32,10 @@ class KafkaRange:
     stop: int
     rows: int
     topic_id: str | None = ""
-    """The topic that was read; empty on brokers without ids, None in an old archive of a topic that was made anew since."""
+    """The topic that was read; empty on brokers without ids, None in an old archive of a topic that was recreated since."""
     cluster_id: str = ""
     leader_epoch: int = -1
-    """Of the record before `stop`, or −1: by it a log is told that was cut and has grown again (SPEC S4)."""
+    """Leader epoch of the record before `stop`, or −1; it differs in a log that was cut and has grown again (SPEC S4)."""
 
     @property
     def tp(self) -> TP:
@@ -115,7 +115,7 @@ def plan(
     upto: int | None = None,
     ids: Collection[int] | None = None,
 ) -> ReadPlan:
-    """The checkpoints (after, upto] along parents, or exactly `ids`; from birth and to the head unless said."""
+    """The checkpoints (after, upto] along parents, or exactly `ids`; by default from birth to the head."""
     if ids is not None:
         line = _named(reader, region, ids)
     else:
@@ -173,14 +173,10 @@ def refusal(reader: Reader, region: Region, checkpoint: int) -> NoSuchCheckpoint
     else:
         note = f" ({row.note})" if row.note else ""
         why = f"Checkpoint {checkpoint} of region {region.name} is {row.status.lower()}{note}."
-    return NoSuchCheckpoint(why, hint=_what_can_be_read(reader, region))
-
-
-def _what_can_be_read(reader: Reader, region: Region) -> str:
     if not region.head:
-        return "Wait for the first cut."
+        return NoSuchCheckpoint(why, hint="Wait for the first cut.")
     line = reader.line(region.head)
-    return f"What can be read: {listed(line)} ({len(line)} on the line to the head)."
+    return NoSuchCheckpoint(why, hint=f"What can be read: {listed(line)} ({len(line)} on the line to the head).")
 
 
 def _located(reader: Reader, region: Region, line: Sequence[Checkpoint]) -> ReadPlan:
@@ -235,15 +231,8 @@ def archived(region: Region, checkpoint: Checkpoint) -> list[KafkaRange]:
     ids = json.loads(checkpoint.archive_topics_json)
     ranges = [
         KafkaRange(
-            checkpoint.id,
-            topic,
-            int(partition),
-            start,
-            stop,
-            rows,
-            ids.get(topic),
-            checkpoint.cluster_id,
-            epoch[0] if epoch else -1,
+            *(checkpoint.id, topic, int(partition), start, stop, rows, ids.get(topic), checkpoint.cluster_id),
+            leader_epoch=epoch[0] if epoch else -1,
         )
         for topic, partitions in json.loads(checkpoint.archive_json).items()
         for partition, (start, stop, rows, *epoch) in partitions.items()
@@ -275,19 +264,9 @@ def take(
     return Reading(made, lease)
 
 
-def renew(tx: Tx, lease: Lease, length: float) -> Lease:
-    """Go on holding; `LeaseLost` if it was over and collected."""
-    return leases.renew(tx, lease, length)
-
-
 def follow(tx: Tx, *, stream: str, holder: str, after: int, length: float) -> Lease:
-    """Hold what comes after a stream's position, until it says so again: what it has behind it may be retired."""
+    """Hold what comes after a stream's position; what is before it may be retired."""
     return leases.take(tx, KIND, holder=holder, token=stream, length=length, slot=stream, data=_from(after))
-
-
-def release(tx: Tx, lease: Lease) -> None:
-    """Hold no longer."""
-    leases.release(tx, lease)
 
 
 def _from(after: int) -> str:

@@ -6,7 +6,9 @@ from collections import Counter
 from collections.abc import Collection
 
 from crkafka_core.control import Reader, Tx
-from crkafka_core.model.errors import DataLoss, NoSuchCheckpoint, NotRunning, RegionStopped, Stale
+from crkafka_core.model import limits
+from crkafka_core.model.errors import DataLoss, NoSuchCheckpoint, NotRunning, Refused, RegionStopped, Stale
+from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase, Wanted
 from crkafka_core.model.plural import listed
 from crkafka_core.model.rows import (
@@ -17,8 +19,10 @@ from crkafka_core.model.rows import (
     Region,
     Reset,
     ResetCause,
+    Start,
+    StartReason,
 )
-from crkafka_core.plane import checkpoints, epochs, events, halting, limits, reading, restored, starts
+from crkafka_core.plane import checkpoints, epochs, events, reading, restored, starts
 from crkafka_core.protocol import reset_policy, subscription
 from crkafka_core.protocol.reset_policy import BUDGETED, COUNTED, POLICY, Record
 
@@ -28,9 +32,8 @@ def request(
 ) -> int:
     """A reset that a person asks for; the new epoch (SPEC X3-X5). `cause` is in the person's words, if there are any.
 
-    `target` is a merged checkpoint of the head's line, 0 for initial state, or None for the head. `give_up` are forgotten topics whose
-    rows may leave the tables with it, though nobody reads them again. The same `token` finds its own
-    reset again, after an unknown outcome or in a run that is tried again (SPEC A1).
+    `target` is a merged checkpoint of the head's line, 0 for initial state, or None for the head. `give_up`: forgotten topics whose
+    rows may be lost by it. The same `token` finds its own reset again (SPEC A1).
     """
     region = tx.region()
     if (done := of_token(tx, token)) is not None:
@@ -46,7 +49,7 @@ def request(
     text = f"back to {to}, as asked by {by}" + (f": {cause}" if cause else "")
     if given_up := sorted(set(give_up)):
         text += f"; rows of {', '.join(given_up)} may be lost by it"
-    if region.phase is Phase.STOPPED:  # a person leaves STOPPED: counts and budgets begin anew, as with `start`
+    if region.phase is Phase.STOPPED:  # a person leaves STOPPED: counts and budgets restart, as with `start`
         tx.set_region(consecutive=0, failing=0, started_epoch=region.epoch + 1, proven_epoch=region.epoch + 1)
         events.log(tx, "start", text, by=by)
     begin(tx, ResetCause.PERSON, text, by=by, target=target, token=token)
@@ -97,7 +100,7 @@ def check_target(reader: Reader, region: Region, target: int, give_up: Collectio
 
 
 def _read_by_nobody(reader: Reader, region: Region, target: int) -> list[str]:
-    """Topics that were forgotten, or will be since nobody wants them, of which checkpoints behind the target have rows."""
+    """Topics that are forgotten, or no longer subscribed, of which checkpoints after the target have rows."""
     wanted = region.subscription_json
     gone = [i for i in starts.initials(reader) if i.forgotten or not subscription.reads(wanted, i.topic)]
     if not gone:
@@ -152,7 +155,7 @@ def begin(
     decided = reset_policy.decide(cause, text, member, _record(tx, member), limits.of(region))
     tx.set_region(consecutive=decided.consecutive, failing=decided.failing)
     if decided.stop:
-        halting.halt(tx, decided.stop, member=_worst(tx, member) if POLICY[cause].counts else member)
+        epochs.halt(tx, decided.stop, member=_worst(tx, member) if POLICY[cause].counts else member)
     else:
         epochs.rest(tx, text, decided.wait)
 
@@ -193,3 +196,30 @@ def _worst(reader: Tx, fallback: str) -> str:
     )
     names = Counter(r.member for r in rows if r.member)
     return min(names, key=lambda name: (-names[name], name)) if names else fallback
+
+
+def skip(tx: Tx, tp: TP, first: int, last: int, *, by: str, token: str = "") -> int:
+    """Pass over these offsets, both ends included, and reset; the offset at which the partition goes on.
+
+    The head must stand there: what comes before them has landed, and is not given up by mistake. The same `token` finds its own
+    skip again, after an unknown outcome.
+    """
+    region = tx.region()
+    if of_token(tx, token) is not None:
+        return last + 1
+    known = starts.known(tx).get(tp)
+    if known is None:
+        raise Refused(f"Region {region.name} knows no partition {tp}.", hint="`crkafka show` lists what members hold.")
+    stands = starts.lookup(tx, region, {tp: known.topic_id}).offsets[tp]
+    if not first <= stands <= last:
+        raise Refused(
+            f"{tp} stands at offset {stands} of the head: {first} to {last} are not what comes next.",
+            hint="`crkafka cut` lands what can be read before them." if stands < first else "They are behind already.",
+        )
+    row = Start(
+        region.name, region.epoch, region.head, tp.topic, tp.partition, known.topic_id, last + 1, StartReason.GAP, ""
+    )
+    tx.put(row)
+    events.log(tx, "skip", f"{tp}: offsets {stands} to {last} are passed over", by=by)
+    request(tx, cause=f"skip {tp}@{stands}-{last}", by=by, token=token)
+    return last + 1

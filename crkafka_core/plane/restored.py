@@ -9,7 +9,7 @@ from crkafka_core.control import Reader, Tx
 from crkafka_core.model.errors import NotRunning, WentBack
 from crkafka_core.model.phase import Phase, Wanted
 from crkafka_core.model.rows import Checkpoint, Region, Reset, ResetCause, Table
-from crkafka_core.plane import epochs, events, halting, numbers
+from crkafka_core.plane import epochs, events, numbers
 
 MARGIN = 1_000
 """Numbers, of checkpoints and of table commits, are raised by so many more: what names the last one may be lost."""
@@ -91,23 +91,23 @@ def lacks(reader: Reader, region: Region, *, epoch: int, opened: int, head: int)
 
 
 def notice(tx: Tx, reason: str, *, by: str) -> None:
-    """Stop the region, and let nothing be deleted until a person has said how to go on (SPEC T3).
+    """Stop the region, and delete nothing until a person decides how to go on (SPEC T3).
 
     This is the reason that counts, also where it was stopped or idle before.
     """
-    halting.halt(tx, reason, member=by)
+    epochs.halt(tx, reason, member=by)
     tx.set_region(went_back=True, stop_reason=events.kept(reason))
 
 
 def refuse(region: Region) -> None:
-    """Raises what a person hears who wants something else than to say how to go on."""
+    """Refuse everything else until a person decides how to go on."""
     if region.went_back:
         why = region.stop_reason or f"The control plane of region {region.name} went back in time."
         raise WentBack(why, hint=HINT)
 
 
 def went_on(reader: Reader, *, after: int) -> bool:
-    """Whether a person has said how to go on, in an epoch after this one."""
+    """Whether a person has decided how to go on, in an epoch after this one."""
     return reader.count(Reset, ("cause", "=", ResetCause.RESTORED), ("epoch", ">", after)) > 0
 
 
@@ -145,7 +145,7 @@ def _count_above(tx: Tx, seen: Seen) -> None:
 
 
 def rewind(tx: Tx, seen: Seen, *, by: str, initial: bool = False) -> Region:
-    """Go on from SQL's head, or from initial state: counters above all that was seen; each declared table owes a fence (SPEC G10, X4).
+    """Go on from SQL's head, or from initial state: counters above all that was seen; each declared table needs a fence (SPEC G10, X4).
 
     What the newer state has merged after that belongs nowhere: those numbers are dead (SPEC C8).
     """
@@ -165,12 +165,7 @@ def rewind(tx: Tx, seen: Seen, *, by: str, initial: bool = False) -> Region:
     for table in tx.select(Table):
         fenced = min(table.fenced_epoch, epoch - 1)  # the newer state may have written where SQL never permitted it
         tx.put(replace(table, rewind_epoch=epoch, fenced_epoch=fenced, commits=table.commits + MARGIN))
-    events.log(
-        tx,
-        "restored",
-        f"went on from head {tx.region().head} after the control plane went back",
-        by=by,
-        checkpoint=tx.region().head,
-    )
+    head = tx.region().head
+    events.log(tx, "restored", f"went on from head {head} after the control plane went back", by=by, checkpoint=head)
     text = f"back to {epochs.place(tx.region().head)}, as asked by {by}: the control plane went back"
     return epochs.begin_anew(tx, ResetCause.RESTORED, text, by=by, above=seen.epoch)

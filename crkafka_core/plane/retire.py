@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from crkafka_core.control import Cond, Reader, Tx
+from crkafka_core.model import limits
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import (
     Checkpoint,
@@ -19,7 +20,7 @@ from crkafka_core.model.rows import (
     Table,
 )
 from crkafka_core.model.segment_name import SegmentName
-from crkafka_core.plane import checkpoints, epochs, events, leases, limits, tables
+from crkafka_core.plane import checkpoints, epochs, events, leases, tables
 
 
 @dataclass(frozen=True)
@@ -28,15 +29,15 @@ class Plan:
 
     retire: tuple[int, ...]
     held: tuple[str, ...]
-    """Who keeps checkpoints from being retired, in words."""
+    """The holders of checkpoints that would be retired, in words."""
     held_since: float = 0.0
     """When the oldest held checkpoint was merged."""
 
 
 def plan(reader: Reader, region: Region) -> Plan:
-    """Checkpoints older than the last `retain` merged ones, up to the first that somebody holds (SPEC T1).
+    """Checkpoints older than the last `retain` merged ones, up to the first that is held (SPEC T1).
 
-    Asked by everybody who looks at the region, so it reads numbers alone, and none that a long history has more of.
+    It is part of each look at the region, so it reads ids alone, and nothing that grows with the history.
     """
     limit = limits.of(region)
     merged = checkpoints.ids_with(reader, CheckpointStatus.MERGED)
@@ -63,7 +64,7 @@ def _deletable(reader: Reader) -> list[int]:
 
 
 def _bound(reader: Reader, region: Region) -> tuple[int, list[str]]:
-    """The last checkpoint that nobody holds, and who holds those after it."""
+    """The last checkpoint that is not held, and the holders of those after it."""
     declared = reader.select(Table)
     bounds = [(t.acknowledged, f"table {t.name} has acknowledged {t.acknowledged}") for t in declared]
     return _lowest([*bounds, *_readers(reader, region)], region.head)
@@ -87,7 +88,7 @@ def _lowest(bounds: Sequence[tuple[int, str]], free: int) -> tuple[int, list[str
 
 
 def retire(tx: Tx, checkpoints: Sequence[int]) -> list[str]:
-    """Retire these checkpoints, if they may be still; paths of the region's own segments that nobody names any more (SPEC T1-T3).
+    """Retire these checkpoints, if they may be still; returns the paths of the region's own segments that are no longer named (SPEC T1-T3).
 
     Idempotent: what is retired is passed over. Files are deleted by the caller afterwards; one that it does not reach is an orphan.
     """
@@ -110,20 +111,12 @@ def retire(tx: Tx, checkpoints: Sequence[int]) -> list[str]:
         tx.delete(MergedOffset, where)
         status = CheckpointStatus.RETIRED if row.status is CheckpointStatus.MERGED else row.status
         tx.put(replace(row, status=status, archive_json=_compact(archive), archive_topics_json=_compact(topics)))
-    tx.delete(
-        Start,
-        ("epoch", "<", region.epoch),
-        ("base", "<", region.head),
-        # A gap is the record of what is not there: a chain of checkpoints has a hole by it (SPEC S4, C3).
-        ("reason", "!=", StartReason.GAP),
-    )
+    # A gap is the record of what is not there: a chain of checkpoints has a hole by it (SPEC S4, C3).
+    older: list[Cond] = [("epoch", "<", region.epoch), ("base", "<", region.head), ("reason", "!=", StartReason.GAP)]
+    tx.delete(Start, *older)
     if allowed:
-        events.log(
-            tx,
-            "retired",
-            f"{plural(len(allowed & set(checkpoints)), 'checkpoint')}, {plural(len(paths), 'segment')}",
-            checkpoint=max(allowed, default=0),
-        )
+        text = f"{plural(len(allowed & set(checkpoints)), 'checkpoint')}, {plural(len(paths), 'segment')}"
+        events.log(tx, "retired", text, checkpoint=max(allowed))
     forget_history(tx, region)
     return [path for path in paths if (name := SegmentName.parse(path)) is not None and name.uid == region.uid]
 

@@ -1,4 +1,4 @@
-"""Who is a member: the registered names, who of them is live, and whether one is the process that it says it is (SPEC G3)."""
+"""The registered members, the live ones among them, and the check of an incarnation (SPEC G3)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def live(reader: Reader) -> list[Member]:
 
 
 def holders(reader: Reader) -> dict[TP, str]:
-    """Who holds each partition, as live members report it."""
+    """Partition → its holder, as live members report it."""
     return {tp: m.name for m in live(reader) if m.assignment_json for tp in unpack(m.assignment_json)}
 
 

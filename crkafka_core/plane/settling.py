@@ -6,10 +6,11 @@ import json
 from collections.abc import Callable, Collection
 
 from crkafka_core.control import Reader
+from crkafka_core.model import limits
 from crkafka_core.model.limits import Limits
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Member, Region
-from crkafka_core.plane import limits, roster, starts
+from crkafka_core.plane import roster, starts
 from crkafka_core.protocol import settle
 
 

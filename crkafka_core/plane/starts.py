@@ -12,7 +12,7 @@ from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Initial, MergedOffset, Region, Start, StartReason
-from crkafka_core.plane import events, goals, halting, roster
+from crkafka_core.plane import epochs, events, goals, roster
 from crkafka_core.protocol import subscription
 
 
@@ -25,7 +25,7 @@ class Resolved:
     offsets: Mapping[TP, int]
     reasons: Mapping[TP, StartReason]
     missing: frozenset[TP] = frozenset()
-    """Neither in the head nor seen before: somebody with Kafka must say where they start."""
+    """Neither in the head nor seen before: the caller must propose a start, by Kafka."""
     made_anew: Mapping[TP, str] = field(default_factory=dict)
     """Partitions whose topic has another id than the one stored; the stored id (SPEC S4)."""
     born: bool = True
@@ -63,15 +63,11 @@ def leaves_off(first: Mapping[TP, Initial], head: Mapping[TP, MergedOffset]) -> 
 
 
 def line_offsets(
-    reader: Reader,
-    epoch: int,
-    parent: int,
-    first: Mapping[TP, Initial],
-    head: Mapping[TP, MergedOffset],
+    reader: Reader, epoch: int, parent: int, first: Mapping[TP, Initial], head: Mapping[TP, MergedOffset]
 ) -> dict[TP, int]:
     """Per known partition (`first`), where a contribution to a child of `parent`, merged as `head`, must begin (SPEC C3).
 
-    A gap counts in the epoch in which it was resolved: the next attempt resolves anew, from the accepted gap, and may find another.
+    A gap counts in the epoch in which it was resolved: the next attempt resolves again, from the accepted gap.
     """
     due = leaves_off(first, head)
     for start in reader.select(Start, ("base", "=", parent), ("epoch", "=", epoch), ("reason", "=", StartReason.GAP)):
@@ -124,7 +120,7 @@ def _accepted_gaps(reader: Reader, base: int) -> dict[TP, Start]:
 
 @dataclass(frozen=True)
 class Proposal:
-    """Where a partition that nobody saw before starts, by the start position (SPEC S2, S3)."""
+    """Start of a partition that is new to the region, by the start position (SPEC S2, S3)."""
 
     topic_id: str
     offset: int
@@ -167,8 +163,8 @@ def resolve(
     base: int,
     topic_ids: Mapping[TP, str],
     proposals: Mapping[TP, Proposal],
-    gaps: Mapping[TP, Gap],
-    accept_gaps: bool,
+    gaps: Mapping[TP, Gap] | None = None,
+    accept_gaps: bool = False,
 ) -> Resolved | DataLoss:
     """Write where these partitions start, before a record of them is accepted; the first writer wins (SPEC S1).
 
@@ -183,10 +179,8 @@ def resolve(
     _remember(tx, {tp: proposal.topic_id for tp, proposal in proposals.items()} | dict(topic_ids))
     region = _record_initials(tx, region, proposals, member)
     stored = lookup(tx, region, topic_ids)
-    real = {tp: g for tp, g in gaps.items() if stored.offsets.get(tp) == g.wanted}
-    lost = _topics_made_anew(stored, topic_ids)
-    if not accept_gaps:
-        lost |= _records_gone(real)
+    real = {tp: g for tp, g in (gaps or {}).items() if stored.offsets.get(tp) == g.wanted}
+    lost = _lost(stored, {} if accept_gaps else real, topic_ids)
     if lost:
         return _data_loss(tx, region, member, lost)
     offsets, reasons = _past_gaps(tx, stored, real, member)
@@ -208,11 +202,8 @@ def _remember(tx: Tx, topic_ids: Mapping[TP, str]) -> None:
     back = [i for i in initials(tx) if i.forgotten and topic_ids.get(TP(i.topic, i.partition)) == i.topic_id]
     if back:
         tx.put(*(replace(i, forgotten=False) for i in back))
-        events.log(
-            tx,
-            "topic back",
-            f"{plural(len(back), 'partition goes on where it was', 'partitions go on where they were')} left",
-        )
+        text = plural(len(back), "partition goes on where it was", "partitions go on where they were")
+        events.log(tx, "topic back", f"{text} left")
         note_unread(tx)
 
 
@@ -229,7 +220,7 @@ def note_unread(tx: Tx) -> Region:
 
 
 def _record_initials(tx: Tx, region: Region, proposals: Mapping[TP, Proposal], member: str) -> Region:
-    """Remember where partitions start that nobody saw before; the first of them are the region's birth (SPEC S2, S3)."""
+    """Record the initial offsets of new partitions; the first ones are the region's birth (SPEC S2, S3)."""
     first = known(tx)
     fresh = [
         Initial(region.name, p.topic_id, tp.partition, tp.topic, p.offset, p.position, tx.now())
@@ -278,30 +269,25 @@ class _Lost:
     why: str
     remedy: str
     topic: bool = False
-    """It is the whole topic that is lost: one of its partitions says it for all."""
+    """The whole topic is lost: it is reported once, not for each partition."""
 
 
-def _topics_made_anew(stored: Resolved, topic_ids: Mapping[TP, str]) -> dict[TP, _Lost]:
-    return {
+def _lost(stored: Resolved, gaps: Mapping[TP, Gap], topic_ids: Mapping[TP, str]) -> dict[TP, _Lost]:
+    lost = {
         tp: _Lost(made_anew(tp.topic, old, topic_ids[tp]), FORGET, topic=True) for tp, old in stored.made_anew.items()
     }
-
-
-def _records_gone(gaps: Mapping[TP, Gap]) -> dict[TP, _Lost]:
-    return {
-        tp: _Lost(f"{g.why}: wanted offset {g.wanted}, available from {g.available}", GAPS) for tp, g in gaps.items()
-    }
+    for tp, g in gaps.items():
+        lost[tp] = _Lost(f"{g.why}: wanted offset {g.wanted}, available from {g.available}", GAPS)
+    return lost
 
 
 def _data_loss(tx: Tx, region: Region, member: str, lost: Mapping[TP, _Lost]) -> DataLoss:
-    """Stop, with a reason that says what to do: people read it long after the log (SPEC S4, X8)."""
-    words = list(
-        dict.fromkeys(w.why if w.topic else f"{tp}: {w.why}" for tp, w in sorted(lost.items(), key=lambda i: i[0]))
-    )
+    """Stop the region, with what to do as part of the reason (SPEC S4, X8)."""
+    words = list(dict.fromkeys(lost[tp].why if lost[tp].topic else f"{tp}: {lost[tp].why}" for tp in sorted(lost)))
     remedies = " ".join(dict.fromkeys(w.remedy for w in lost.values()))
     said = f"Data loss in region {region.name}: {'; '.join(words[:5])}."
-    if region.phase is not Phase.IDLE:  # nobody wants it to run: the next start finds the same
-        halting.halt(tx, f"{said} {remedies}", member=member)
+    if region.phase is not Phase.IDLE:  # it is not to run: the next start finds the same
+        epochs.halt(tx, f"{said} {remedies}", member=member)
     return DataLoss(said, hint=remedies)
 
 
@@ -327,10 +313,6 @@ def forget(tx: Tx, topic: str, *, by: str) -> int:
     if rows:
         tx.put(*(replace(i, forgotten=True) for i in rows))
         goals.leave_out(tx, topic)
-        events.log(
-            tx,
-            "topic forgotten",
-            f"{topic}: {plural(len(rows), 'partition is', 'partitions are')} carried forward",
-            by=by,
-        )
+        text = f"{topic}: {plural(len(rows), 'partition is', 'partitions are')} carried forward"
+        events.log(tx, "topic forgotten", text, by=by)
     return len(rows)

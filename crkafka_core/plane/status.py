@@ -20,11 +20,11 @@ from crkafka_core.plane import (
     lateness,
     leases,
     life,
+    merging,
     pauses,
     retire,
     roster,
     settling,
-    triggers,
 )
 from crkafka_core.plane.lateness import TableLag
 
@@ -62,7 +62,7 @@ class Status:
     waits_for: str
     """What keeps the region from resuming or cutting, or why it is at rest; empty when nothing does."""
     alarm: str
-    """What somebody should look at now; empty when all is well (SPEC G8, X8)."""
+    """What needs attention now; empty when all is well (SPEC G8, X8)."""
     no_merge: str
     """That no checkpoint was merged for three periods; empty when all is well (SPEC X6)."""
     last_cut_missed: str
@@ -83,7 +83,7 @@ class Status:
     pauses: tuple[PauseMark, ...]
     leases: tuple[Lease, ...]
     held: tuple[str, ...]
-    """Who keeps old checkpoints from being retired."""
+    """Holders of old checkpoints that would be retired."""
     held_since: float
     """When the oldest of those checkpoints was merged."""
 
@@ -121,10 +121,10 @@ def status_of(reader: Reader, region: Region, trigger: TriggerConfig | None = No
         alarm=alarms.current(reader, region),
         no_merge=alarms.no_merge(reader, region),
         last_cut_missed=alarms.last_cut_missed(reader, region),
-        cut_due_at=triggers.due_at(region, period=trigger.period, counted=trigger.operator_driven) if trigger else None,
+        cut_due_at=cuts.due_at(region, period=trigger.period, counted=trigger.operator_driven) if trigger else None,
         head=reader.get(Checkpoint, region.head) if region.head else None,
         open_cut=open_cut,
-        missing=tuple(cuts.waits_for(reader, region.open_cut)) if open_cut else (),
+        missing=tuple(merging.waits_for(reader)) if open_cut else (),
         members=tuple(_member(m) for m in sorted(roster.all_of(reader), key=lambda m: roster.index(m.name))),
         groups=tuple(reader.select(Group, ("region", "=", region.name))),
         tables=tuple(tables),
@@ -153,22 +153,13 @@ def waits_for(reader: Reader, region: Region) -> str:
 
 
 def _tables_to_follow(reader: Reader, region: Region) -> str:
-    """Of a rewind: whoever writes a table has to take out what was superseded, which may first have to start Spark."""
+    """Tables that still have to remove what a rewind superseded, which may first have to start Spark."""
     owed = [table.name for table in epochs.unfenced(reader)] if region.phase is Phase.REWINDING else []
     return f"what was superseded leaves {', '.join(owed)} first" if owed else ""
 
 
 def _member(row: Member) -> MemberView:
-    return MemberView(
-        name=row.name,
-        status=row.status,
-        host=row.host,
-        incarnation=row.incarnation,
-        generation=row.generation,
-        partitions=tuple(sorted(unpack(row.assignment_json))) if row.assignment_json else None,
-        epoch=row.epoch,
-        base=row.base,
-        rebalances=row.rebalances,
-        registered_at=row.registered_at,
-        metrics=json.loads(row.metrics_json or "{}"),
-    )
+    held = tuple(sorted(unpack(row.assignment_json))) if row.assignment_json else None
+    reached = (row.epoch, row.base, row.rebalances, row.registered_at)
+    metrics = json.loads(row.metrics_json or "{}")
+    return MemberView(row.name, row.status, row.host, row.incarnation, row.generation, held, *reached, metrics)

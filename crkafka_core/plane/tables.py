@@ -20,7 +20,7 @@ UNDECLARED = "undeclared"
 FILES = "files"
 """The layout of a table that takes files by one commit of its own log; one without a shape adopts segments."""
 FEEDER = "feeder"
-"""Kind of the lease of whoever brings each checkpoint into such tables as soon as it is merged."""
+"""Kind of the feeder's lease, which brings each checkpoint into such tables as soon as it is merged."""
 SPARK_FEEDER = "spark-feeder"
 """The same for tables whose rows Spark makes; its data names those that it leaves to others."""
 OPEN, DONE, FAILED = "OPEN", "DONE", "FAILED"
@@ -38,7 +38,7 @@ def declare(
     begins: int = 0,
     by: str = "",
 ) -> Table:
-    """Declare a table; it starts at birth, owes no fence, and holds back retirement from now on.
+    """Declare a table; it starts at birth, needs no fence, and holds back retirement from now on.
 
     `here`: it is written without Spark, also one of a shape, or by a name in a catalog. `begins`: a checkpoint up to which there are no
     rows for it; a rewind before it takes it back too.
@@ -114,10 +114,7 @@ def refuse_taken(others: Iterable[Table], name: str, shape: str, output: str) ->
 def _reshaped(tx: Tx, old: Table, new: Table, *, by: str) -> Table:
     """Another shape is another table's rows; only one that has none yet may get one."""
     if old.shape or old.acknowledged:
-        is_, would = (
-            _shape_in_words(old) or " without a shape",
-            _shape_in_words(new) or " without one",
-        )
+        is_, would = (_shape_in_words(old) or " without a shape", _shape_in_words(new) or " without one")
         raise Refused(
             f"Table {old.name} of region {old.region} is declared{is_} and holds such rows;{would} its rows would be others.",
             hint=f"Declare them as a table of another name, or `crkafka tables undeclare {old.name}` first; a shape's own code may change, "
@@ -153,7 +150,7 @@ def last_write(reader: Reader, table: Table, *where: Cond) -> TableCommit | None
 
 
 def unfinished_rewrites(reader: Reader, table: Table) -> list[TableCommit]:
-    """Rewrites since the last acknowledged commit that nobody has finished: the table may hold what they wrote."""
+    """Unfinished rewrites since the last acknowledged commit: the table may hold what they wrote."""
     last = last_write(reader, table)
     return reader.select(
         TableCommit,
@@ -184,7 +181,7 @@ def adopts(table: Table) -> bool:
 
 
 def feeder_of(reader: Reader, table: Table) -> str:
-    """Who brings each checkpoint into the table as soon as it is merged; empty when nobody does."""
+    """The feeder, which brings each checkpoint into the table as soon as it is merged; empty without one."""
     held = leases.held(reader, SPARK_FEEDER if needs_spark(table) else FEEDER)
     return next((lease.holder for lease in held if table.name not in json.loads(lease.data_json).get("left", ())), "")
 
@@ -209,7 +206,7 @@ def families(declared: Iterable[Table]) -> list[list[Table]]:
 
 
 def undeclare(tx: Tx, name: str, *, by: str = "") -> None:
-    """Forget a table that is gone: it holds nothing back any more, and owes no fence (SPEC X4)."""
+    """Forget a table that is gone: it holds nothing back any more, and needs no fence (SPEC X4)."""
     table = of(tx, name)
     tx.delete(Table, ("name", "=", name))
     held = tx.get(Lease, kind_of_lease(name), "")
@@ -244,7 +241,7 @@ def advances(reader: Reader, *where: Cond) -> list[TableCommit]:
 
 
 def advanced(reader: Reader, table: Table, *, by: float) -> int:
-    """Up to which checkpoint commits had brought the table by this time; 0 where none tells."""
+    """Up to which checkpoint commits had brought the table by this time; 0 where no commit shows it."""
     last = last_done(reader, table, ("kind", "=", ADVANCE), ("at", "<=", by))
     return min(last.upto, table.acknowledged) if last else 0
 
@@ -266,7 +263,7 @@ def first_that_waits(reader: Reader, region: Region, *, there: Collection[str] =
 
 
 def rows_in(reader: Reader, table: Table, ids: Collection[int]) -> dict[int, int]:
-    """Checkpoint → its rows in the table, of those that it has got; a table of a shape has them where a commit has told."""
+    """Checkpoint → its rows in the table, of those that it has; for a table of a shape, where a commit has counted them."""
     if not table.shape or not ids:
         return checkpoints.rows_of(reader, ids)
     done: list[Cond] = [("table", "=", table.name), ("status", "=", DONE)]
@@ -276,13 +273,12 @@ def rows_in(reader: Reader, table: Table, ids: Collection[int]) -> dict[int, int
     ]
     counted: dict[int, int] = {}
     for commit in sorted(commits, key=lambda each: each.number):
-        written = json.loads(commit.checkpoints_json)
-        told = json.loads(commit.counts_json) if commit.counts_json else {}
-        if not told and len(written) == 1:
-            told = {written[0]: commit.rows}
+        written, counts = commit.checkpoints, commit.counts
+        if not counts and len(written) == 1:
+            counts = {written[0]: commit.rows}
         for checkpoint in written:
             counted.pop(checkpoint, None)
-        counted |= {int(checkpoint): rows for checkpoint, rows in told.items()}
+        counted |= counts
     return {checkpoint: counted[checkpoint] for checkpoint in ids if checkpoint in counted}
 
 
@@ -298,12 +294,12 @@ def commits(reader: Reader, table: Table) -> list[TableCommit]:
 
 
 def writer(reader: Reader, name: str) -> str:
-    """Who writes the table at this moment; empty when nobody does."""
+    """The table's writer at this moment; empty without one."""
     return next((lease.holder for lease in leases.held(reader, kind_of_lease(name))), "")
 
 
 def fencer(reader: Reader, table: Table) -> str:
-    """Who makes the fence that the table owes; empty when nobody does."""
+    """The process that makes the fence which the table lacks; empty without one."""
     held = leases.held(reader, kind_of_lease(table.name))
     return next((lease.holder for lease in held if lease.data_json == fence_data(table)), "")
 

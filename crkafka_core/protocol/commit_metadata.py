@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class CommitMetadata:
-    """A commit made by this system says how far it can be believed."""
+    """Metadata of a commit of this system: how far it can be trusted."""
 
     uid: str
     """Of the region (SPEC G6)."""
@@ -33,7 +33,7 @@ class CommitMetadata:
 
     @classmethod
     def parse(cls, text: str) -> CommitMetadata | None:
-        """None for a commit that somebody else made."""
+        """None for a commit of another program."""
         try:
             value = json.loads(text)
             if value["crkafka"] != 1:

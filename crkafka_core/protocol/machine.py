@@ -6,178 +6,16 @@ number of changes does the right next thing all the same.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from dataclasses import replace
 from typing import Any
 
-from crkafka_core.model.desired import Desired, OpenCut
+from crkafka_core.model.desired import Desired
 from crkafka_core.model.offsets import TP
-from crkafka_core.model.phase import CLIENT, FLOWING, ClientEvent, ClientState, Phase
+from crkafka_core.model.phase import CLIENT, ClientEvent, ClientState, Phase
 from crkafka_core.model.rows import ResetCause
 from crkafka_core.protocol import signals as sg
 from crkafka_core.protocol.signals import ExitKind, Outcome, Stamp
-
-
-class Gate(StrEnum):
-    """Permits: given, no longer given but perhaps still held, neither."""
-
-    OPEN = "open"
-    CLOSING = "closing"
-    CLOSED = "closed"
-
-
-class Step(StrEnum):
-    """How far the member is in the open cut."""
-
-    NONE = "none"
-    DRAINING = "draining"
-    SAVING = "saving"
-    CONTRIBUTING = "contributing"
-    CONTRIBUTED = "contributed"
-
-
-@dataclass(frozen=True)
-class State:
-    """All that a member knows of itself."""
-
-    commit_at_drain: bool = True
-    """SPEC D2: `commit: drain`, else after the merge."""
-    desired: Desired | None = None
-    client: ClientState = ClientState.INITIALIZED
-    epoch: int = 0
-    """The epoch it works for; 0 before the first."""
-    base: int = -1
-    serial: int = 0
-    generation: int = -1
-    held: frozenset[TP] | None = None
-    """None between a revocation and the next assignment."""
-    leaderless: frozenset[TP] = frozenset()
-    """Assigned partitions that are new to the region and have no leader: this member takes part without them until they have one."""
-    topic_ids: Mapping[str, str] = field(default_factory=dict)
-    resolving: Stamp | None = None
-    """The stamp under which starts are being resolved."""
-    seeking: Stamp | None = None
-    """The stamp under which starts are resolved, and the client is told to go there."""
-    started: Stamp | None = None
-    """The stamp under which the client has been brought there."""
-    gate: Gate = Gate.CLOSED
-    cut: OpenCut | None = None
-    step: Step = Step.NONE
-    marked: int = 0
-    """The number with which it goes on while the cut is open; 0 where it stops until the merge (SPEC D5)."""
-    starts: Mapping[TP, int] | None = None
-    """Where it was placed in this epoch: of these partitions it has offsets and segments until the next one, whatever Kafka assigns
-    meanwhile (SPEC X10)."""
-    leader_epochs: Mapping[TP, int] = field(default_factory=dict)
-    """Of the records before `starts`, where they are known."""
-    taken_in: int = -1
-    """The generation in which the cut has taken its offsets."""
-    gone: sg.AskReset | None = None
-    """Of records that Kafka lost behind a mark: what the cut has taken cannot be read again, so it is over first (SPEC S4, D5)."""
-    committed: bool = False
-    """The cut's offsets are committed to Kafka; behind a mark, or they are about to be, or never."""
-    payload: Any = None
-    """What `Saved` brought; opaque here."""
-    report: sg.Report | None = None
-    """The last report written or being written; None when withdrawn."""
-    reported: bool = False
-    """SQL has answered that it has this report."""
-    lease: bool = False
-    triggered: bool = False
-    disturbed: bool = False
-    fenced: bool = False
-    uncommitted: bool = False
-    """The head's offsets are to be committed to Kafka once it submits: after a rewind, and a handover commits nothing (SPEC D2, X10)."""
-    stopping: bool = False
-    asked: bool = False
-    """It has asked in this epoch to leave (SPEC R5)."""
-    ended: ExitKind | None = None
-
-    @property
-    def stamp(self) -> Stamp:
-        return Stamp(self.epoch, self.base, self.serial)
-
-    @property
-    def stops(self) -> bool:
-        """It takes part in a cut and does not go on behind it."""
-        return self.step is not Step.NONE and not self.marked
-
-    @property
-    def rests(self) -> bool:
-        """It stops for a cut, and lets no rebalance come before merge or abort (SPEC D1): in a handover one is under way."""
-        moves = self.client is ClientState.CR_RESET_PENDING or (self.cut is not None and self.cut.handover)
-        return self.stops and not moves
-
-    @property
-    def flows(self) -> bool:
-        """It fills the number of now: what it submits counts until the next epoch, whatever Kafka assigns (SPEC X10)."""
-        d = self.desired
-        return d is not None and d.epoch == self.epoch and d.phase in FLOWING and d.fills is not None
-
-    @property
-    def polls(self) -> bool:
-        """No poll while it rests, so that no rebalance comes in between (SPEC D1)."""
-        return not self.rests and self.ended is None
-
-    @property
-    def ready(self) -> bool:
-        """The starts of all that it holds are resolved and sought, for the epoch and the head that are desired."""
-        d = self.desired
-        return (
-            d is not None
-            and self.held is not None
-            and self.started == self.stamp
-            and (self.epoch, self.base) == (d.epoch, d.head)
-            and self.client is not ClientState.CR_RESET_PENDING
-        )
-
-    @property
-    def submits(self) -> bool:
-        """Whether permits are to be given: every reason against it is here (SPEC P3)."""
-        d = self.desired
-        return (
-            d is not None
-            and d.registered
-            and (d.phase is Phase.RUNNING or (d.phase is Phase.CUTTING and self.marked > 0))
-            and self.ready
-            and d.fills == self.held
-            and not self.stops
-            and self.lease
-            and not (self.triggered or self.disturbed or self.fenced or self.leaves or self.ended)
-        )
-
-    @property
-    def leaves(self) -> bool:
-        """A clean end is wanted, by the host or by SQL (SPEC R5, G5, G9)."""
-        return self.stopping or (self.desired is not None and not self.desired.wanted)
-
-    @property
-    def scaled_in(self) -> bool:
-        """The region goes on without a member of this name (SPEC G5)."""
-        d = self.desired
-        return d is not None and not d.wanted and d.phase is not Phase.IDLE
-
-    @property
-    def fetches(self) -> bool:
-        """Whether partitions may flow; which of them, pause marks say (SPEC P3). Paused again by cut, reset and queue."""
-        d = self.desired
-        handover = d is not None and d.cut is not None and d.cut.handover
-        return d is not None and d.phase in FLOWING and self.ready and not (self.leaves or handover)
-
-
-_NOWHERE: dict[str, Any] = {"resolving": None, "seeking": None, "started": None}
-"""Fields of a member that has to find out anew where its partitions start."""
-_IN_NO_CUT: dict[str, Any] = {
-    "cut": None,
-    "step": Step.NONE,
-    "marked": 0,
-    "gone": None,
-    "committed": False,
-    "payload": None,
-    "triggered": False,
-}
-"""Fields of a member that has no part in a cut, and counts anew for the next one (SPEC V2)."""
+from crkafka_core.protocol.state import IN_NO_CUT, NOWHERE, Gate, State, Step
 
 
 def step(state: State, event: sg.Event) -> tuple[State, list[sg.Effect]]:
@@ -198,9 +36,6 @@ class _Member:
         self.effects: list[sg.Effect] = []
         self.observed_now = False
         """This step brought a fresh look at SQL."""
-
-    def ended(self) -> bool:
-        return self.s.ended is not None
 
     def set(self, **changes: Any) -> None:
         """As `dataclasses.replace`, which sets all fields one by one: that was a third of a step."""
@@ -263,7 +98,7 @@ class _Member:
                 self.set(stopping=True)
 
     def hear_of_starts(self, event: sg.Started | sg.NotStarted | sg.Sought | sg.NotSought) -> None:
-        """Where the partitions start is known, or the client is there; an answer to an old stamp says nothing (SPEC S1)."""
+        """Starts are resolved or sought; an answer to an old stamp changes nothing (SPEC S1)."""
         match event:
             case sg.Started(stamp, offsets, topic_ids, leader_epochs, leaderless, landed):
                 held = frozenset(offsets)
@@ -274,16 +109,13 @@ class _Member:
                     self.set(starts=offsets, leader_epochs=leader_epochs)
                 elif stamp == self.s.resolving:
                     self.set(resolving=None)
-            case sg.NotStarted(stamp):
-                if stamp == self.s.resolving:
-                    self.set(resolving=None)
-                    self.do(sg.Refresh())
-            case sg.Sought(stamp):
-                if self.is_sought(stamp):
-                    self.set(seeking=None, started=self.s.seeking)
-            case sg.NotSought(stamp):
-                if self.is_sought(stamp):
-                    self.set(disturbed=True)
+            case sg.NotStarted(stamp) if stamp == self.s.resolving:
+                self.set(resolving=None)
+                self.do(sg.Refresh())
+            case sg.Sought(stamp) if self.is_sought(stamp):
+                self.set(seeking=None, started=self.s.seeking)
+            case sg.NotSought(stamp) if self.is_sought(stamp):
+                self.set(disturbed=True)
 
     def assignment(self) -> frozenset[TP] | None:
         """All that Kafka assigned."""
@@ -294,37 +126,31 @@ class _Member:
         return self.s.flows and self.s.starts is not None
 
     def is_sought(self, stamp: Stamp) -> bool:
-        """By the serial: a merge may have changed the base since the client was told to go there (SPEC D5)."""
+        """Compared by the serial: a merge may have changed the base since the seek began (SPEC D5)."""
         return self.s.seeking is not None and stamp.serial == self.s.seeking.serial
 
     def hear_of_cut(self, event: sg.Committed | sg.Saved | sg.Contributed) -> None:
-        """A part of the open cut is done; that of another cut, or of a step that is over, says nothing."""
+        """A part of the open cut is done; that of another cut, or of a step that is over, changes nothing."""
         if self.s.cut is None or event.cut != self.s.cut.id:
             return
         match event:
             case sg.Committed():
                 self.committed(event)
-            case sg.Saved(_, payload):
-                if self.s.step is Step.SAVING:
-                    self.set(payload=payload)
-            case sg.Contributed():
-                if self.s.step is Step.CONTRIBUTING:
-                    self.set(step=Step.CONTRIBUTED)
-                    if self.s.commit_at_drain:
-                        self.commit()
+            case sg.Saved(_, payload) if self.s.step is Step.SAVING:
+                self.set(payload=payload)
+            case sg.Contributed() if self.s.step is Step.CONTRIBUTING:
+                self.set(step=Step.CONTRIBUTED)
+                if self.s.commit_at_drain:
+                    self.commit()
 
     def hear_of_sql(self, event: sg.Reported | sg.NotReported | sg.NotContributed) -> None:
-        """Whether SQL has taken what it was told; an answer to an earlier report says nothing."""
-        match event:
-            case sg.Reported(report):
-                if report == self.s.report:
-                    self.set(reported=True)
-            case sg.NotReported(report):
-                if report == self.s.report:
-                    self.set(report=None)
-                self.do(sg.Refresh())
-            case sg.NotContributed():
-                self.do(sg.Refresh())
+        """SQL's answer to a report or a contribution; one to an earlier report changes no report."""
+        if isinstance(event, sg.Reported):
+            self.set(reported=self.s.reported or event.report == self.s.report)
+            return
+        if isinstance(event, sg.NotReported) and event.report == self.s.report:
+            self.set(report=None)
+        self.do(sg.Refresh())
 
     def triggered(self, epoch: int, base: int) -> None:
         if (epoch, base) == (self.s.epoch, self.s.base) and not self.s.triggered:
@@ -332,17 +158,13 @@ class _Member:
             self.do(sg.AskCut(epoch, base))
 
     def observed(self, desired: Desired) -> None:
-        last = self.s.desired
-        if last is not None and (
-            desired.uid != last.uid
-            or desired.epoch < last.epoch
-            or desired.version < last.version
-            or (desired.epoch == last.epoch and (desired.filling < last.filling or desired.opened < last.opened))
-        ):
-            self.end(
-                ExitKind.FAILED, f"the control plane went back: epoch {desired.epoch} after {last.epoch} (SPEC G10)"
-            )
-            return
+        d, last = desired, self.s.desired
+        if last is not None:
+            fewer = d.epoch == last.epoch and (d.filling < last.filling or d.opened < last.opened)
+            if d.uid != last.uid or d.epoch < last.epoch or d.version < last.version or fewer:
+                why = f"the control plane went back: epoch {d.epoch} after {last.epoch} (SPEC G10)"
+                self.end(ExitKind.FAILED, why)
+                return
         paused = last is not None and desired.marks != last.marks  # what is fetched of them is not handed out (SPEC P1)
         self.set(desired=desired, disturbed=self.s.disturbed or paused)
         self.observed_now = True
@@ -351,7 +173,7 @@ class _Member:
             self.client(ClientEvent.SUBSCRIBE)
 
     def say_again(self, desired: Desired) -> None:
-        """What SQL was told for this epoch and head and does not show, since a backup without it was put in place (SPEC G10)."""
+        """Repeat a report or a request that SQL does not show: a backup without it was restored (SPEC G10)."""
         s, at = self.s, (desired.epoch, desired.head)
         if s.reported and s.report and (s.report.epoch, s.report.base) == at and not desired.reported:
             self.set(report=None)
@@ -361,7 +183,7 @@ class _Member:
     def assigned(self, held: frozenset[TP], generation: int) -> None:
         s = self.s
         if s.held is not None and (held or s.held) and (s.flows or s.client is ClientState.RECORDS_FETCHED):
-            self.revoked("assigned anew without a revocation")  # `lost` can fail to come (docs/clients.md C-K8)
+            self.revoked("assigned again without a revocation")  # `lost` can fail to come (docs/clients.md C-K8)
         self.moved(held, generation=generation, disturbed=False)
 
     def led(self, partitions: frozenset[TP]) -> None:
@@ -383,17 +205,17 @@ class _Member:
         self.do(sg.Withdraw(why))
 
     def moved(self, held: frozenset[TP] | None, **changes: Any) -> None:
-        """It holds something else: what is queued is void. What is submitted counts, and its next holder commits it (SPEC X10)."""
+        """It holds other partitions: the queue is void. What is submitted counts, and its next holder commits it (SPEC X10)."""
         if self.s.step is not Step.NONE:
             self.set(committed=True)
-        self.set(held=held, leaderless=frozenset(), serial=self.s.serial + 1, **_NOWHERE, **changes)
+        self.set(held=held, leaderless=frozenset(), serial=self.s.serial + 1, **NOWHERE, **changes)
         self.do(sg.Clear(self.s.stamp, drop=False))
 
     def committed(self, event: sg.Committed) -> None:
         if self.s.step is not Step.SAVING:
             return
-        if event.outcome in (Outcome.DONE, Outcome.REBALANCED):
-            self.set(committed=True)  # of a rebalance, the handover that follows commits the head (SPEC X10)
+        if event.outcome in (Outcome.DONE, Outcome.REBALANCED):  # after a rebalance the handover commits (SPEC X10)
+            self.set(committed=True)
         elif event.outcome is Outcome.ABORT:
             self.do(sg.GiveUp(event.cut, event.why, ResetCause.UNAVAILABLE))
             self.set(step=Step.CONTRIBUTED)
@@ -419,28 +241,27 @@ class _Member:
 
     def decide(self) -> None:
         d = self.s.desired
-        if d is None or self.ended() or not self.standing(d):
+        if d is None or self.s.ended is not None or not self.standing(d):
             return
         self.merged(d)
         self.adopt(d)
         self.cut(d)
         self.leave(d)
-        if self.ended():
-            return
-        self.requeue()
-        self.resolve(d)
-        self.report()
-        self.gate()
+        if self.s.ended is None:
+            self.requeue()
+            self.resolve(d)
+            self.report()
+            self.gate()
 
     def standing(self, d: Desired) -> bool:
-        """What SQL says of this incarnation (SPEC G3, R7)."""
+        """Whether this incarnation is the registered one in SQL (SPEC G3, R7)."""
         if d.superseded:
             self.end(ExitKind.SUPERSEDED, "a newer process of this name is registered")
         elif not d.registered:
             self.end(ExitKind.LOST, "this incarnation is no longer registered")
         elif self.s.fenced and self.observed_now:
             self.end(ExitKind.FAILED, "Kafka fenced this member, and SQL has it registered")
-        return not self.ended()
+        return self.s.ended is None
 
     def merged(self, d: Desired) -> None:
         """The cut I took part in became the head: go on from it, unless it went without me."""
@@ -462,9 +283,9 @@ class _Member:
             self.over()
 
     def over(self) -> None:
-        """It has no part in a cut any more; what waited for that is written."""
+        """Leave the cut, and ask for the reset that waited for its end."""
         gone = self.s.gone
-        self.set(**_IN_NO_CUT)
+        self.set(**IN_NO_CUT)
         if gone is not None:
             self.do(gone)
 
@@ -476,7 +297,7 @@ class _Member:
             self.do(sg.Commit(self.s.cut.id, merged))
 
     def adopt(self, d: Desired) -> None:
-        """Another epoch, or a head that I did not contribute to: come to rest, drop all, start anew from the head (SPEC X2)."""
+        """Another epoch, or a head without my contribution: come to rest, drop all, start from the head (SPEC X2)."""
         s = self.s
         if (s.epoch, s.base) == (d.epoch, d.head):
             return
@@ -485,16 +306,15 @@ class _Member:
         self.client(ClientEvent.RESET)
         uncommitted = s.uncommitted or d.head > 0 or d.head < s.base
         self.set(epoch=d.epoch, base=d.head, serial=s.serial + 1, disturbed=False, uncommitted=uncommitted)
-        self.set(starts=None, asked=False, **_NOWHERE)
+        self.set(starts=None, asked=False, **NOWHERE)
         self.over()
         self.do(sg.Clear(self.s.stamp, drop=True))
 
     def cut(self, d: Desired) -> None:
         """The open cut: take the offsets, close what was written up to there, contribute (SPEC C1).
 
-        Behind a mark it goes on at once, with the number that was handed out at the opening, and commits once it has contributed (SPEC
-        D5). Else, or where it leaves, it stops first, and commits while it saves (SPEC D1, D2), but in a rebalance (SPEC X10). What it
-        has submitted counts, whatever it holds now.
+        Behind a mark it goes on at once with the number that the opening handed out, and commits once it has contributed (SPEC D5).
+        Else it stops first, and commits while it saves (SPEC D1, D2), but in a rebalance (SPEC X10).
         """
         s = self.s
         mine = d.cut is not None and s.starts is not None and d.cut.mine == frozenset(s.starts)
@@ -533,7 +353,7 @@ class _Member:
             self.end(ExitKind.CLEAN, "a clean end was asked for")
 
     def requeue(self) -> None:
-        """Fetch again from the offset manager, once nobody holds the permit (SPEC M5)."""
+        """Fetch again from the offset manager's offsets, once the permit is free (SPEC M5)."""
         s = self.s
         if not s.disturbed or s.rests:
             return
@@ -549,46 +369,31 @@ class _Member:
 
         A joiner waits for a cut that expects nothing of it: the cut may have what comes after the head, and Kafka may not (SPEC D5, S4).
         """
-        s = self.s
+        s, held = self.s, self.assignment()
         joins = d.cut is not None and d.cut.mine is None
-        wants = (
-            s.held is not None
-            and s.stamp not in (s.started, s.seeking)
-            and s.resolving is None
-            and s.client is not ClientState.CR_RESET_PENDING
-            and not self.keeps()
-        )
-        if (
-            wants
-            and not joins
-            and (s.epoch, s.base) == (d.epoch, d.head)
-            and d.phase not in (Phase.IDLE, Phase.STOPPED)
-            and not s.leaves
-        ):
-            held = self.assignment()
-            assert held is not None
+        rests = d.phase in (Phase.IDLE, Phase.STOPPED) or s.client is ClientState.CR_RESET_PENDING or s.leaves
+        known = s.stamp in (s.started, s.seeking) or s.resolving is not None or self.keeps()
+        if held is not None and not (known or rests or joins) and (s.epoch, s.base) == (d.epoch, d.head):
             self.set(resolving=s.stamp)
             self.do(sg.Resolve(s.stamp, held))
 
     def report(self) -> None:
         s = self.s
-        if not s.ready or s.held is None:
-            return
-        report = sg.Report(s.epoch, s.base, s.generation, s.held)
-        if report != s.report:
+        report = sg.Report(s.epoch, s.base, s.generation, s.held or frozenset())
+        if s.ready and report != s.report:
             self.set(report=report, reported=False)
             self.do(report)
 
     def gate(self) -> None:
-        """Whoever above waits for the gate to be closed has a reason against submitting: it is closed here."""
-        if self.s.submits:
-            if self.s.gate is Gate.CLOSED:
-                self.set(gate=Gate.OPEN)
-                assert self.s.desired is not None
-                self.do(sg.OpenGate(self.s.stamp, self.s.desired.filling))
-                if self.s.uncommitted and self.s.starts is not None:
-                    self.set(uncommitted=False)
-                    self.do(sg.CommitStarts(self.s.starts, self.s.base, self.s.leader_epochs))
-        elif self.s.gate is Gate.OPEN:
+        """Open or close the gate; what above waits for a closed one is a reason against submitting."""
+        s = self.s
+        if s.submits and s.gate is Gate.CLOSED:
+            assert s.desired is not None
+            self.set(gate=Gate.OPEN)
+            self.do(sg.OpenGate(s.stamp, s.desired.filling))
+            if s.uncommitted and s.starts is not None:
+                self.set(uncommitted=False)
+                self.do(sg.CommitStarts(s.starts, s.base, s.leader_epochs))
+        elif not s.submits and s.gate is Gate.OPEN:
             self.set(gate=Gate.CLOSING)
             self.do(sg.CloseGate())

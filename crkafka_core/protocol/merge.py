@@ -12,7 +12,7 @@ from crkafka_core.model.segment import Span
 
 
 def wrong_sets(fillers: Iterable[Filler], contributions: Iterable[Contribution]) -> tuple[set[str], set[str]]:
-    """(members still missing, members that nobody expected)."""
+    """(members still missing, members that were not expected)."""
     wanted = {(e.member, e.incarnation) for e in fillers}
     there = {(c.member, c.incarnation) for c in contributions}
     return {name for name, _ in wanted - there}, {name for name, _ in there - wanted}

@@ -23,9 +23,9 @@ class Policy:
     backs_off: bool = False
     """The next attempt waits, longer each time."""
     budgeted: bool = False
-    """Counts against whoever caused it, by name: so many in a time, so many without a completed cut."""
+    """Counts against the member that caused it: so many in a time, so many without a completed cut."""
     leaves_stopped: bool = False
-    """Leads out of STOPPED: a person's word only."""
+    """Leads out of STOPPED: only what a person asks for."""
 
 
 POLICY: dict[ResetCause, Policy] = {

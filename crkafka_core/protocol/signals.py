@@ -18,8 +18,7 @@ class Stamp(NamedTuple):
     epoch: int
     base: int
     serial: int
-    """Rises in every rebalance callback, reset and requeue; by itself it decides about what is queued, since a merge
-    that the member took part in changes the base of a queue that stays valid (SPEC D1)."""
+    """Rises in every rebalance callback, reset and requeue. Alone it decides about the queue, which a merge leaves valid (SPEC D1)."""
 
 
 class Outcome(StrEnum):
@@ -48,9 +47,6 @@ class Stamped:
     """Counts only under this stamp."""
 
     stamp: Stamp
-
-
-# Events
 
 
 class Event:
@@ -96,7 +92,7 @@ class Started(Stamped, Event):
     leader_epochs: Mapping[TP, int] = field(default_factory=dict)
     """Of the record before each offset, where it is known (SPEC S4)."""
     leaderless: frozenset[TP] = frozenset()
-    """Held partitions that are new to the region and have no leader, so that nothing tells where they start."""
+    """Held partitions that are new to the region and have no leader, so that their start is unknown."""
     landed: Mapping[TP, int] | None = None
     """As in `OpenCut`, of the head."""
 
@@ -145,7 +141,7 @@ class Contributed(Event):
 
 
 class NotContributed(Event):
-    """SQL refused the contribution; the next observation says what follows."""
+    """SQL refused the contribution; the next observation decides what follows."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +153,7 @@ class Reported(Event):
 
 @dataclass(frozen=True)
 class NotReported(Event):
-    """The report was refused: the member's standing is read anew."""
+    """The report was refused: the member's standing is read again."""
 
     report: Report
 
@@ -215,9 +211,6 @@ class Stop(Event):
     """The host asks for a clean end (SPEC R5)."""
 
 
-# Effects
-
-
 class Effect:
     """Base of effects."""
 
@@ -258,9 +251,9 @@ class Seek(Stamped, Effect):
 
     offsets: Mapping[TP, int]
     leader_epochs: Mapping[TP, int] = field(default_factory=dict)
-    """As in `Started`: by them the client is told of a log that is cut below where it stands (SPEC S4)."""
+    """As in `Started`: with them the client notices a log that was cut below its position (SPEC S4)."""
     landed: Mapping[TP, int] | None = None
-    """As in `Started`: what a commit of the offsets tells another region (SPEC S2)."""
+    """As in `Started`: part of the metadata of commits, for another region (SPEC S2)."""
 
 
 @dataclass(frozen=True)
@@ -286,7 +279,7 @@ class Commit(Effect):
 
     cut: int
     merged: bool = False
-    """The metadata says that the cut is the head: with `commit: consistent` alone (SPEC D2, S2)."""
+    """The metadata names the cut as the head; with `commit: consistent` alone (SPEC D2, S2)."""
 
 
 @dataclass(frozen=True)
@@ -330,7 +323,7 @@ class GiveUp(Effect):
 
 @dataclass(frozen=True)
 class Merged(Effect):
-    """The cut is merged: the count begins anew from it (SPEC V2)."""
+    """The cut is merged: the count restarts from it (SPEC V2)."""
 
     cut: int
 
@@ -387,13 +380,13 @@ class Halt(Effect):
 
 @dataclass(frozen=True)
 class ForceRebalance(Effect):
-    """Make the Kafka group assign its partitions anew (SPEC G8)."""
+    """Make the Kafka group assign its partitions again (SPEC G8)."""
 
     why: str
 
 
 class Refresh(Effect):
-    """Read the desired state anew, now."""
+    """Read the desired state again, now."""
 
 
 @dataclass(frozen=True)

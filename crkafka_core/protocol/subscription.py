@@ -7,18 +7,17 @@ import re
 from collections.abc import Iterable
 
 UNKNOWN = "{}"
-"""Of a member that did not say: it may read anything."""
+"""Subscription of a member that named none: it may read anything."""
 
 
 def dump(topics: Iterable[str] | None, pattern: str | None) -> str:
     """As stored; equal for equal subscriptions."""
-    said = {"topics": sorted(topics)} if topics is not None else {"pattern": pattern}
-    return json.dumps(said, ensure_ascii=False)
+    return json.dumps({"topics": sorted(topics)} if topics is not None else {"pattern": pattern}, ensure_ascii=False)
 
 
 def reads(subscription: str, topic: str) -> bool:
     """Whether it reads this topic."""
-    said = json.loads(subscription)
-    if "topics" in said:
-        return topic in said["topics"]
-    return "pattern" not in said or re.search(said["pattern"], topic) is not None
+    read = json.loads(subscription)
+    if "topics" in read:
+        return topic in read["topics"]
+    return "pattern" not in read or re.search(read["pattern"], topic) is not None

@@ -13,7 +13,7 @@ from crkafka_core.model.phase import Phase
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Checkpoint
 from crkafka_core.model.rows import Region as Row
-from crkafka_core.plane import goals, hosts, leases, pauses, starts, triggers
+from crkafka_core.plane import cuts, goals, hosts, leases, pauses, starts
 from crkafka_core.region import waiting
 from crkafka_core.region.region import Region
 
@@ -112,7 +112,7 @@ def _await_due(region: Region, token: str, total: int, progress: Callable[[str],
         left = still_to_reach(reader, row, token)
         if not left and row.phase is Phase.RUNNING:
             return _Due(row.epoch, row.head, "caught up", reached=True)
-        asked = triggers.cause(reader, row, period=None, counted=counted)
+        asked = cuts.why_due(reader, row, period=None, counted=counted)
         if asked and not leases.held(reader, leases.DRIVER):
             return _Due(row.epoch, row.head, asked, reached=False)
         caught_up = f"{total - len(left)} of {plural(total, 'partition')} caught up"

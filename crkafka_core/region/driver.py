@@ -12,7 +12,7 @@ from crkafka_core.loop import Loop
 from crkafka_core.model.errors import CrkafkaError, LeaseHeld, LeaseLost, Refused, ServiceUnavailable
 from crkafka_core.model.limits import Backoff
 from crkafka_core.model.phase import Phase
-from crkafka_core.plane import triggers
+from crkafka_core.plane import cuts
 from crkafka_core.plane.leases import DRIVER
 from crkafka_core.region.lease import DriverLease, free, this_process
 from crkafka_core.region.region import Region
@@ -89,7 +89,7 @@ class Driver(Loop):
         row, cause = plane.read(
             lambda reader, region: (
                 region,
-                triggers.cause(reader, region, period=trigger.period, counted=trigger.operator_driven),
+                cuts.why_due(reader, region, period=trigger.period, counted=trigger.operator_driven),
             )
         )
         if cause:

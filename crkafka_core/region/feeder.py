@@ -18,7 +18,7 @@ from crkafka_core.lake.road import MEANS, Means
 from crkafka_core.model import rows
 from crkafka_core.model.errors import CrkafkaError, Refused
 from crkafka_core.model.plural import plural
-from crkafka_core.plane import checkpoints, passed, templates
+from crkafka_core.plane import checkpoints, passes, templates
 from crkafka_core.plane import tables as plane
 from crkafka_core.region.feeder_process import FeederProcess
 from crkafka_core.region.joining import Joining
@@ -79,8 +79,8 @@ class ByRoad(Way):
         try:
             control, config = self._region.plane, self._region.config
             self._topics = templates.declare_new(control, config, known=self._topics, by="the host")
-            if control.read(lambda reader, _: passed.waiting(reader)):
-                control.do(passed.acknowledge)
+            if control.read(lambda reader, _: passes.waiting(reader)):
+                control.do(passes.acknowledge)
         except Refused as error:
             self._tell(f"tables of new topics: {error}")
         self._head = head

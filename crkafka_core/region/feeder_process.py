@@ -19,10 +19,11 @@ from functools import partial
 from crkafka_core.control import Tx
 from crkafka_core.holder import holder
 from crkafka_core.lake.handle import Handle
+from crkafka_core.model import limits
 from crkafka_core.model.errors import CrkafkaError, LeaseHeld
 from crkafka_core.model.limits import Backoff
 from crkafka_core.model.rows import Lease
-from crkafka_core.plane import leases, limits
+from crkafka_core.plane import leases
 from crkafka_core.plane import tables as plane
 from crkafka_core.region.keeper import Tell
 from crkafka_core.region.lease import free

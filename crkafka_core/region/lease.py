@@ -11,9 +11,10 @@ from crkafka_core.holder import is_gone, machine
 from crkafka_core.lake.handle import Handle
 from crkafka_core.lake.hold import Hold
 from crkafka_core.loop import THREADS, Runtime
+from crkafka_core.model import limits
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.rows import Lease
-from crkafka_core.plane import leases, limits
+from crkafka_core.plane import leases
 from crkafka_core.plane.transact import ControlPlane
 
 

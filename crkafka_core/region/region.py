@@ -14,29 +14,16 @@ from crkafka_core.holder import whoami
 from crkafka_core.kafka.edge import Admin
 from crkafka_core.loop import THREADS, Runtime
 from crkafka_core.member.outside_sql import look_outside
-from crkafka_core.model import rows
+from crkafka_core.model import limits, rows
 from crkafka_core.model.errors import ManualAssignment, NoSuchRegion, NotRunning, ServiceUnavailable, WentBack
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Checkpoint
-from crkafka_core.plane import (
-    checkpoints,
-    cuts,
-    leases,
-    life,
-    limits,
-    members,
-    pauses,
-    resets,
-    skips,
-    starts,
-    templates,
-)
+from crkafka_core.plane import checkpoints, cuts, leases, life, members, pauses, resets, starts, templates
 from crkafka_core.plane import restored as restoring
 from crkafka_core.plane import tables as plane_tables
 from crkafka_core.plane.status import Status, status_of
-from crkafka_core.plane.stores import open_plane
-from crkafka_core.plane.transact import ControlPlane
+from crkafka_core.plane.transact import ControlPlane, open_plane
 from crkafka_core.protocol import subscription
 from crkafka_core.region import retire as retiring
 from crkafka_core.region import waiting
@@ -310,7 +297,7 @@ class Region:
         token = token or uuid.uuid4().hex
         if tp in self.plane.read(lambda reader, _: starts.known(reader)):
             check_inside(self.admin(), tp, last)
-        return self.plane.do(lambda tx: skips.skip(tx, tp, first, last, by=by or whoami(), token=token))
+        return self.plane.do(lambda tx: resets.skip(tx, tp, first, last, by=by or whoami(), token=token))
 
     def assign(self, partitions: Iterable[TP]) -> NoReturn:
         """Always refused: Kafka assigns the partitions of a group to its members (SPEC G2)."""

@@ -10,7 +10,7 @@ from itertools import accumulate
 
 from prometheus_client.core import HistogramMetricFamily
 
-from crkafka_core.plane.landed import Landed, landed
+from crkafka_core.plane.lateness import Landed, landed
 from crkafka_core.plane.status import Status, status_of
 from crkafka_core.region.region import Region
 

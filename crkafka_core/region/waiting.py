@@ -12,7 +12,7 @@ from crkafka_core.model.errors import NoSuchCheckpoint, NotRunning, NotSettled, 
 from crkafka_core.model.phase import Phase, Wanted
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Region
-from crkafka_core.plane import advance, cuts
+from crkafka_core.plane import advance, merging
 from crkafka_core.plane.status import waits_for
 from crkafka_core.plane.transact import ControlPlane
 
@@ -105,7 +105,7 @@ def until_drained(plane: ControlPlane, checkpoint: int, progress: Progress) -> C
 
     def answer(reader: Reader, region: Region) -> Checkpoint | str:
         row = _row(reader, region, checkpoint)
-        left = cuts.waits_for(reader, checkpoint) if row.status is CheckpointStatus.OPEN else []
+        left = merging.waits_for(reader) if row.status is CheckpointStatus.OPEN else []
         return f"cut {checkpoint} waits for {plural(len(left), 'member')}" if left else row
 
     return until(plane, answer, progress)

@@ -25,7 +25,7 @@ def main() -> None:
     daemon = importlib.import_module("pyspark.daemon")
     for name in ("crkafka_core.spark.member_task", "crkafka_core.spark.work", "crkafka_core.decode.batch"):
         importlib.import_module(name)
-    importlib.import_module("crkafka_core.plane.stores").preload()
+    importlib.import_module("crkafka_core.plane.transact").preload()
     gc.freeze()  # Spark collects garbage after each task: not of what all of them share
     daemon.manager()
 

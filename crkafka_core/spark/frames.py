@@ -16,8 +16,9 @@ from crkafka_core.lake import erase
 from crkafka_core.lake.again import check_held
 from crkafka_core.lake.handle import Handle
 from crkafka_core.lake.hold import Hold, keeping
+from crkafka_core.model import limits
 from crkafka_core.model.selection import Moment, Selection
-from crkafka_core.plane import limits, reading
+from crkafka_core.plane import reading
 from crkafka_core.plane.reading import Reading, ReadPlan
 from crkafka_core.spark import location, segment_files, shipping
 from crkafka_core.spark.schema import columns_of, with_checkpoint

@@ -17,7 +17,7 @@ from crkafka_core.hosts.supervisor import STABLE_S, restart_delay
 from crkafka_core.member.main import NO_RESTART, run_member
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.rows import Member
-from crkafka_core.plane.stores import open_plane
+from crkafka_core.plane.transact import open_plane
 
 
 class MemberEnded(RuntimeError):

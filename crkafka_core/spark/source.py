@@ -28,10 +28,9 @@ from crkafka_core.lake.handle import Opened
 from crkafka_core.model.errors import ConfigError, NoSuchCheckpoint
 from crkafka_core.model.rows import Checkpoint, Region
 from crkafka_core.model.selection import Selection
-from crkafka_core.plane import reading
+from crkafka_core.plane import leases, reading
 from crkafka_core.plane.reading import ReadPlan
-from crkafka_core.plane.stores import open_plane
-from crkafka_core.plane.transact import ControlPlane
+from crkafka_core.plane.transact import ControlPlane, open_plane
 from crkafka_core.spark import shipping
 from crkafka_core.spark.schema import columns_of, with_checkpoint
 from crkafka_core.spark.segment_files import check_names
@@ -236,7 +235,7 @@ class BatchReader(DataSourceReader):
             try:
                 shares = options.shares(taken.plan.selecting(options.selection), self._columns)
             except BaseException:
-                plane.do(lambda tx: reading.release(tx, taken.lease))
+                plane.do(lambda tx: leases.release(tx, taken.lease))
                 raise
         finally:
             plane.store.close()

@@ -4,10 +4,11 @@ import dagster as dg
 from pydantic import Field
 
 from crkafka_core.control import Reader
+from crkafka_core.model import limits
 from crkafka_core.model.errors import NotSettled
 from crkafka_core.model.rows import Lease
 from crkafka_core.model.rows import Region as Row
-from crkafka_core.plane import limits, roster
+from crkafka_core.plane import roster
 from crkafka_core.region import Region, waiting
 from crkafka_core.region.caught_up import consume as caught_up
 from crkafka_core.region.host import LEASE

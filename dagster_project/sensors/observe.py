@@ -11,9 +11,9 @@ from zlib import crc32
 
 import dagster as dg
 
+from crkafka_core.model import limits
 from crkafka_core.model.phase import UNSETTLED, Phase
 from crkafka_core.model.plural import plural
-from crkafka_core.plane import limits
 from crkafka_core.plane.lateness import TableLag
 from crkafka_core.plane.status import Status, status_of
 from dagster_project import metadata

@@ -14,7 +14,7 @@ import dagster as dg
 from crkafka_core.control import Reader
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Region
-from crkafka_core.plane import checkpoints, leases, triggers
+from crkafka_core.plane import checkpoints, cuts, leases
 from crkafka_core.region.lease import DriverLease
 from dagster_project.names import CHECKPOINT, CUT, TRIGGER
 from dagster_project.resources import RegionResource
@@ -52,9 +52,9 @@ class Due:
 
 
 def next_cut(reader: Reader, region: Region, *, period: float | None, counted: bool) -> Due:
-    at = triggers.due_at(region, period=period, counted=counted)
+    at = cuts.due_at(region, period=period, counted=counted)
     held = leases.held(reader, leases.DRIVER)
-    cause = triggers.cause(reader, region, period=period, counted=counted)
+    cause = cuts.why_due(reader, region, period=period, counted=counted)
     return Due(region, NEVER if at is None else at - reader.now(), cause, held[0].holder if held else "")
 
 

@@ -10,11 +10,12 @@ import dagster as dg
 
 from crkafka_core.control import Reader, Tx
 from crkafka_core.member.observer import LossWatch
+from crkafka_core.model import limits
 from crkafka_core.model.errors import CrkafkaError, Stale
 from crkafka_core.model.phase import FLOWING, Phase
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Member, Region
-from crkafka_core.plane import advance, epochs, limits, members, roster, tables
+from crkafka_core.plane import advance, epochs, members, roster, tables
 from dagster_project import opened
 from dagster_project.names import FOLLOWS
 from dagster_project.resources import RegionResource

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from checkpoints_db.testing.players import PARTITIONS, Player, new_region
 from crkafka_core.control import Store, Tx
+from crkafka_core.model import limits
 from crkafka_core.model.phase import Phase, Wanted
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Lease, Region, Reset, ResetCause
 from crkafka_core.plane import (
@@ -16,16 +16,17 @@ from crkafka_core.plane import (
     alarms,
     cleanup,
     clock,
+    contributions,
     cuts,
+    epochs,
     erasure,
     events,
     goals,
-    halting,
     leases,
     life,
-    limits,
     members,
-    passed,
+    merging,
+    passes,
     pauses,
     permits,
     reading,
@@ -33,12 +34,11 @@ from crkafka_core.plane import (
     restored,
     retire,
     roster,
-    skips,
     starts,
     tables,
-    triggers,
 )
 from crkafka_core.plane.transact import ControlPlane
+from tests.rigs.players import PARTITIONS, Player, new_region
 
 NAME = "crash"
 
@@ -106,40 +106,38 @@ def _resolve(stage: Stage) -> Callable[[Tx], Any]:
         base=tx.region().head,
         topic_ids=ids,
         proposals=proposals,
-        gaps={},
-        accept_gaps=False,
     )
 
 
-def _last_part(stage: Stage) -> cuts.Part:
+def _last_part(stage: Stage) -> contributions.Part:
     return stage.players[1].part(stage.region().open_cut, [p.name for p in stage.players])
 
 
 def _contribute(stage: Stage) -> Callable[[Tx], Any]:
     part = _last_part(stage)
-    return lambda tx: cuts.contribute(tx, part)
+    return lambda tx: contributions.contribute(tx, part)
 
 
 def _hand_in(stage: Stage) -> Callable[[Tx], Any]:
     part = _last_part(stage)
-    return lambda tx: cuts.hand_in(tx, part)
+    return lambda tx: merging.hand_in(tx, part)
 
 
 def _give_up(stage: Stage) -> Callable[[Tx], Any]:
     opened, player = stage.region().open_cut, stage.players[1]
-    return lambda tx: cuts.give_up(
+    return lambda tx: merging.give_up(
         tx, opened, member=player.name, incarnation=player.incarnation, why="disk", cause=ResetCause.UNAVAILABLE
     )
 
 
 def _failed(stage: Stage) -> Callable[[Tx], Any]:
     name, epoch = stage.players[1].name, stage.region().epoch
-    return lambda tx: cuts.failed(tx, ResetCause.FAILURE, "boom", member=name, epoch=epoch)
+    return lambda tx: merging.failed(tx, ResetCause.FAILURE, "boom", member=name, epoch=epoch)
 
 
 def _wrong_contribution(stage: Stage) -> Callable[[Tx], Any]:
     part = stage.players[1].part(stage.region().open_cut, ["nobody"])
-    return lambda tx: cuts.contribute(tx, part)
+    return lambda tx: contributions.contribute(tx, part)
 
 
 def _past_the_deadline(stage: Stage) -> None:
@@ -280,7 +278,7 @@ def _archived(stage: Stage) -> None:
 def _skip(stage: Stage) -> Callable[[Tx], Any]:
     tp = next(iter(stage.players[0].held))
     stands = stage.players[0].position[tp]
-    return lambda tx: skips.skip(tx, tp, stands, stands + 4, by="me", token="skip")
+    return lambda tx: resets.skip(tx, tp, stands, stands + 4, by="me", token="skip")
 
 
 def _erase(stage: Stage) -> Callable[[Tx], Any]:
@@ -288,12 +286,20 @@ def _erase(stage: Stage) -> Callable[[Tx], Any]:
 
 
 def _idle(stage: Stage) -> None:
-    stage.plane.do(lambda tx: halting.idle(tx, "test"))
+    stage.plane.do(lambda tx: epochs.idle(tx, "test"))
 
 
 def _running(stage: Stage) -> None:
     stage.play(4)
     assert stage.region().phase is Phase.RUNNING
+
+
+def _cut(stage: Stage) -> None:
+    stage.cut("a")
+
+
+def _open(stage: Stage) -> None:
+    stage.open(1)
 
 
 CASES: dict[str, Case] = {
@@ -306,73 +312,49 @@ CASES: dict[str, Case] = {
         lambda s: (s.players[0].step(), None)[1],
         lambda s: lambda tx: members.report(tx, **_who(s), epoch=2, base=0, generation=1, held=PARTITIONS),
     ),
-    "withdraw while running": (
-        _running,
-        lambda s: lambda tx: members.withdraw(tx, **_who(s), why="revoked"),
-    ),
-    "withdraw in a cut": (
-        lambda s: s.open(1),
-        lambda s: lambda tx: members.withdraw(tx, **_who(s), why="revoked"),
-    ),
-    "leave in a cut": (lambda s: s.open(1), lambda s: lambda tx: members.leave(tx, **_who(s))),
+    "withdraw while running": (_running, lambda s: lambda tx: members.withdraw(tx, **_who(s), why="revoked")),
+    "withdraw in a cut": (_open, lambda s: lambda tx: members.withdraw(tx, **_who(s), why="revoked")),
+    "leave in a cut": (_open, lambda s: lambda tx: members.leave(tx, **_who(s))),
     "lose while running": (_running, _lose),
-    "lose in a cut": (lambda s: s.open(1), _lose),
+    "lose in a cut": (_open, _lose),
     "fail": (_running, lambda s: lambda tx: members.fail(tx, **_who(s), why="boom")),
     "ask to leave": (_running, lambda s: lambda tx: members.ask_to_leave(tx, **_who(s))),
     "open a cut": (_running, lambda s: lambda tx: cuts.open_cut(tx, token="t", cause="test")),
-    "contribute": (lambda s: s.open(1), _contribute),
-    "contribute as the last, which merges": (lambda s: s.open(1), _hand_in),
-    "contribute what does not match": (lambda s: s.open(1), _wrong_contribution),
-    "merge": (lambda s: s.open(2), lambda s: lambda tx: cuts.merge(tx, tx.region().opened)),
+    "contribute": (_open, _contribute),
+    "contribute as the last, which merges": (_open, _hand_in),
+    "contribute what does not match": (_open, _wrong_contribution),
+    "merge": (lambda s: s.open(2), lambda s: lambda tx: merging.merge(tx, tx.region().opened)),
     "merge by whoever looks": (lambda s: s.open(2), lambda s: advance.advance),
     "abort past the deadline": (_past_the_deadline, lambda s: advance.advance),
     "resume": (lambda s: (s.play(1), [p.step() for p in s.players], None)[2], lambda s: advance.advance),
-    "give up": (
-        lambda s: s.open(1),
-        lambda s: (
-            lambda tx: cuts.give_up(
-                tx,
-                tx.region().open_cut,
-                member=s.players[1].name,
-                incarnation=s.players[1].incarnation,
-                why="disk",
-                cause=ResetCause.UNAVAILABLE,
-            )
-        ),
-    ),
+    "give up": (_open, _give_up),
     "a member's failure": (_running, _failed),
     "reset to the head": (_running, lambda s: lambda tx: resets.request(tx, cause="c", by="me")),
     "reset to an older one": (_acknowledged, lambda s: lambda tx: resets.request(tx, cause="c", by="me", target=1)),
     "stop with a last cut": (_running, lambda s: lambda tx: life.stop(tx, token="stop", by="me")),
     "cut a last time once the group is settled": (_stopping, lambda s: life.last_cut),
-    "stopped for a reason": (lambda s: s.open(1), lambda s: lambda tx: halting.halt(tx, "reason", member="m")),
+    "stopped for a reason": (_open, lambda s: lambda tx: epochs.halt(tx, "reason", member="m")),
     "scale": (_running, lambda s: lambda tx: life.scale(tx, 3, by="me")),
     "retire": (_acknowledged, lambda s: lambda tx: retire.retire(tx, retire.plan(tx, tx.region()).retire)),
     "clean up": (_archived, lambda s: cleanup.clean_up),
-    "skip what no client can read": (lambda s: s.cut("a"), _skip),
-    "note what was erased": (lambda s: s.cut("a"), _erase),
+    "skip what no client can read": (_cut, _skip),
+    "note what was erased": (_cut, _erase),
     "forget a topic": (_running, lambda s: lambda tx: starts.forget(tx, "refunds", by="me")),
     "a topic is gone": (
         _running,
         lambda s: lambda tx: starts.topics_gone(tx, {"refunds": "id-refunds"}, member="crash/0"),
     ),
-    "permit a commit": (
-        lambda s: s.cut("a"),
-        lambda s: lambda tx: permits.permit_commit(tx, "t", holder="w", token="w"),
-    ),
+    "permit a commit": (_cut, lambda s: lambda tx: permits.permit_commit(tx, "t", holder="w", token="w")),
     "permit a pass over several tables": (
         _quiet,
         lambda s: lambda tx: permits.permit_together(tx, ["t", "quiet"], holder="w", token="w", limit=9, most=1 << 30),
     ),
-    "finish a commit": (lambda s: s.cut("a"), _finish_commit),
-    "pass over what has nothing of a table's topic": (_quiet, lambda s: passed.acknowledge),
+    "finish a commit": (_cut, _finish_commit),
+    "pass over what has nothing of a table's topic": (_quiet, lambda s: passes.acknowledge),
     "permit a fence": (_rewound, lambda s: lambda tx: permits.permit_fence(tx, "t", holder="w", token="f")),
     "finish a fence": (_rewound, _finish_fence),
     "undeclare the last table that owes a fence": (_rewound, lambda s: lambda tx: tables.undeclare(tx, "t")),
-    "take a reader's lease": (
-        lambda s: s.cut("a"),
-        lambda s: lambda tx: reading.take(tx, holder="h", token="r", length=60),
-    ),
+    "take a reader's lease": (_cut, lambda s: lambda tx: reading.take(tx, holder="h", token="r", length=60)),
     "take the driver's lease": (
         _running,
         lambda s: lambda tx: leases.take(tx, "driver", holder="h", token="d", length=60),
@@ -396,12 +378,7 @@ CASES: dict[str, Case] = {
         _aimed,
         lambda s: (
             lambda tx: goals.reach(
-                tx,
-                "goal",
-                goals.current(tx)[0].at,
-                **_member(s),
-                epoch=tx.region().epoch,
-                reached=s.players[0].held,
+                tx, "goal", goals.current(tx)[0].at, **_member(s), epoch=tx.region().epoch, reached=s.players[0].held
             )
         ),
     ),
@@ -424,35 +401,21 @@ CASES: dict[str, Case] = {
         _running,
         lambda s: lambda tx: events.tell_schema(tx, "u", "u: version 2 is refused"),
     ),
-    "go on writing": (lambda s: s.cut("a"), _renew_commit),
-    "count the rows of made files": (lambda s: s.cut("a"), _count_rows),
-    "give up a commit": (lambda s: s.cut("a"), _fail_commit),
-    "leave a commit undone": (lambda s: s.cut("a"), _leave_undone),
+    "go on writing": (_cut, _renew_commit),
+    "count the rows of made files": (_cut, _count_rows),
+    "give up a commit": (_cut, _fail_commit),
+    "leave a commit undone": (_cut, _leave_undone),
     "renew the driver's lease": (
         _running,
         lambda s: _driver(s, lambda tx, lease: leases.renew(tx, replace(lease), 90)),
     ),
     "release the driver's lease": (_running, lambda s: _driver(s, leases.release)),
-    "renew a reader's lease": (
-        lambda s: s.cut("a"),
-        lambda s: _reader(s, lambda tx, lease: reading.renew(tx, lease, 90)),
-    ),
-    "release a reader's lease": (lambda s: s.cut("a"), lambda s: _reader(s, reading.release)),
-    "follow": (
-        lambda s: s.cut("a"),
-        lambda s: lambda tx: reading.follow(tx, stream="s", holder="h", after=0, length=60),
-    ),
+    "renew a reader's lease": (_cut, lambda s: _reader(s, lambda tx, lease: leases.renew(tx, lease, 90))),
+    "release a reader's lease": (_cut, lambda s: _reader(s, leases.release)),
+    "follow": (_cut, lambda s: lambda tx: reading.follow(tx, stream="s", holder="h", after=0, length=60)),
     "aim": (_running, lambda s: lambda tx: goals.aim(tx, "goal", dict.fromkeys(PARTITIONS, 9))),
     "ask for a cut": (
         _running,
-        lambda s: (
-            lambda tx: triggers.ask(
-                tx,
-                member=s.players[0].name,
-                incarnation=s.players[0].incarnation,
-                epoch=tx.region().epoch,
-                head=tx.region().head,
-            )
-        ),
+        lambda s: lambda tx: cuts.ask(tx, **_member(s), epoch=tx.region().epoch, head=tx.region().head),
     ),
 }

@@ -13,7 +13,7 @@ from crkafka_core.control import Store
 from crkafka_core.model.errors import LeaseHeld
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Lease, Member, ResetCause
-from crkafka_core.plane import advance, alarm_rows, alarms, cleanup, clock, halting, leases, life, members, triggers
+from crkafka_core.plane import advance, alarms, cleanup, clock, cuts, epochs, events, leases, life, members
 from crkafka_core.plane.transact import ControlPlane
 from tests.plane.conftest import LIMITS, P0, P1, Kit
 from tests.rigs.memory import MemoryStore
@@ -43,19 +43,19 @@ def _looks(kit: Kit, seconds: float) -> None:
     """Somebody looks every second, as members do, and does what is due."""
     for _ in range(int(seconds)):
         kit.now += 1.0
-        if kit.plane.read(advance.due):
+        if kit.read(advance.due):
             kit.do(advance.advance)
 
 
 def _due(kit: Kit) -> str:
-    return kit.plane.read(lambda reader, row: triggers.cause(reader, row, period=PERIOD, counted=False))
+    return kit.read(lambda reader, row: cuts.why_due(reader, row, period=PERIOD, counted=False))
 
 
 def test_79_a_step_of_a_second_is_none(kit: Kit) -> None:
     latest = max(getattr(kit.row, name) for name in clock.BEGINNINGS)
     for step, stepped in ((clock.TOLERANCE, False), (clock.TOLERANCE + 0.1, True)):
         kit.now = latest - step
-        assert kit.plane.read(clock.stepped_back) is stepped
+        assert kit.read(clock.stepped_back) is stepped
 
 
 def test_79_a_lease_ends_too_late_where_it_ends_later_than_one_taken_now(kit: Kit) -> None:
@@ -81,8 +81,8 @@ def test_79_what_is_alarmed_is_told_again_after_a_step_back(kit: Kit) -> None:
     _looks(kit, 2)
     kit.cut()
     _looks(kit, 3 * PERIOD + 5)
-    assert len(kit.events(alarm_rows.NO_MERGE)) == 2
-    assert "no checkpoint was merged" in kit.plane.read(alarms.no_merge)
+    assert len(kit.events(events.NO_MERGE)) == 2
+    assert "no checkpoint was merged" in kit.read(alarms.no_merge)
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -99,11 +99,11 @@ def test_79_the_next_cut_is_due_within_a_period(kit: Kit, step: float) -> None:
 
 @pytest.mark.parametrize("step", STEPS)
 def test_79_no_merge_is_alarmed_after_three_periods_as_ever(kit: Kit, step: float) -> None:
-    kit.do(lambda tx: halting.idle(tx, "test"))
+    kit.do(lambda tx: epochs.idle(tx, "test"))
     kit.do(lambda tx: life.start(tx, by="me"))
     kit.now += step
     _looks(kit, 3 * PERIOD + 5)
-    assert "no checkpoint was merged" in kit.plane.read(alarms.no_merge)
+    assert "no checkpoint was merged" in kit.read(alarms.no_merge)
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -147,7 +147,7 @@ def test_79_a_lease_whose_holder_is_gone_is_free_as_soon_as_ever(kit: Kit, step:
     """Also while nobody looks after the region."""
     first = kit.do(lambda tx: leases.take(tx, "driver", holder="run 1", token="a", length=30.0))
     if idle:
-        kit.do(lambda tx: halting.idle(tx, "test"))
+        kit.do(lambda tx: epochs.idle(tx, "test"))
     kit.now += step
     if not idle:
         _looks(kit, 31)
@@ -168,7 +168,7 @@ def test_79_a_lease_that_is_renewed_stays_with_its_holder(kit: Kit) -> None:
 def test_79_what_is_read_stays_until_its_reader_has_had_time_to_renew(kit: Kit) -> None:
     kit.do(lambda tx: leases.take(tx, "reader", holder="me", token="r", length=30.0, slot="r"))
     kit.now -= 3_600.0
-    held: Callable[[], list[Lease]] = lambda: kit.plane.read(lambda r, row: leases.held(r, "reader"))  # noqa: E731
+    held: Callable[[], list[Lease]] = lambda: kit.read(lambda r, row: leases.held(r, "reader"))  # noqa: E731
     _looks(kit, 28)
     assert held()
     _looks(kit, 5)
@@ -180,7 +180,7 @@ def test_79_what_came_while_the_clock_was_ahead_holds_nothing_for_as_long(kit: K
     kit.now += 3_600.0
     kit.do(lambda tx: leases.take(tx, "reader", holder="me", token="r", length=30.0, slot="r"))
     kit.now -= 3_600.0
-    held: Callable[[], list[Lease]] = lambda: kit.plane.read(lambda r, row: leases.held(r, "reader"))  # noqa: E731
+    held: Callable[[], list[Lease]] = lambda: kit.read(lambda r, row: leases.held(r, "reader"))  # noqa: E731
     kit.do(cleanup.clean_up)
     assert held()
     kit.now += 31.0
@@ -191,13 +191,13 @@ def test_79_what_came_while_the_clock_was_ahead_holds_nothing_for_as_long(kit: K
 def test_79_what_was_alarmed_while_the_clock_was_ahead_is_over_with_the_next_merge(kit: Kit) -> None:
     """Nothing of the region began meanwhile, so that only the alarm tells of the step (found by seed 265014489)."""
     kit.now += 3_600.0
-    kit.do(lambda tx: alarm_rows.no_last_cut(tx, "a member was lost"))
+    kit.do(lambda tx: events.no_last_cut(tx, "a member was lost"))
     kit.now -= 3_599.0
     kit.do(cleanup.clean_up)
-    assert kit.plane.read(alarms.last_cut_missed), "it still holds"
+    assert kit.read(alarms.last_cut_missed), "it still holds"
     kit.now += 1.0
     kit.cut()
-    assert not kit.plane.read(alarms.last_cut_missed)
+    assert not kit.read(alarms.last_cut_missed)
 
 
 def test_79_an_alarm_of_after_a_cut_while_the_clock_was_ahead_still_holds(kit: Kit) -> None:
@@ -205,10 +205,10 @@ def test_79_an_alarm_of_after_a_cut_while_the_clock_was_ahead_still_holds(kit: K
     kit.now += 3_600.0
     kit.cut()
     kit.now += 1.0
-    kit.do(lambda tx: alarm_rows.no_last_cut(tx, "a member was lost"))
+    kit.do(lambda tx: events.no_last_cut(tx, "a member was lost"))
     kit.now -= 3_600.0
     kit.do(cleanup.clean_up)
-    assert kit.plane.read(alarms.last_cut_missed)
+    assert kit.read(alarms.last_cut_missed)
 
 
 def test_79_who_became_stale_while_the_clock_was_ahead_is_lost_in_time(kit: Kit) -> None:
@@ -218,7 +218,7 @@ def test_79_who_became_stale_while_the_clock_was_ahead_is_lost_in_time(kit: Kit)
     kit.report(1, {P0, P1})
     kit.report(0, {P0}, generation=1)
     watch: Callable[[], object] = lambda: kit.do(lambda tx: members.watch_generations(tx, 3.0, 3.0))  # noqa: E731
-    lost: Callable[[], list[Member]] = lambda: kit.plane.read(lambda r, row: r.select(Member, ("status", "=", "LOST")))  # noqa: E731
+    lost: Callable[[], list[Member]] = lambda: kit.read(lambda r, row: r.select(Member, ("status", "=", "LOST")))  # noqa: E731
     kit.now += 3_600.0
     watch()
     kit.now -= 3_600.0
@@ -239,7 +239,7 @@ def test_79_nobody_is_lost_by_a_step_and_who_is_stale_is_lost_in_time(kit: Kit, 
     _looks(kit, 1)
     kit.now += step
     statuses: Callable[[], dict[str, Any]] = lambda: {  # noqa: E731
-        m.name: m.status for m in kit.plane.read(lambda r, row: r.select(Member))
+        m.name: m.status for m in kit.read(lambda r, row: r.select(Member))
     }
     _looks(kit, 12)
     assert statuses()["orders/0"] == "LOST"

@@ -16,14 +16,14 @@ from typing import Any
 import pytest
 
 from checkpoints_db import open_store
-from checkpoints_db.testing.invariants import Invariants
-from checkpoints_db.testing.players import PARTITIONS, Player, new_region
 from crkafka_core.control import Tx
 from crkafka_core.model.errors import LeaseHeld, LeaseLost, Refused, WrongRegion
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Lease
 from crkafka_core.plane import advance, cuts, leases, life, members, retire
 from crkafka_core.plane.transact import ControlPlane
+from tests.rigs.invariants import Invariants
+from tests.rigs.players import PARTITIONS, Player, new_region
 
 NAME = "crowd"
 MEMBERS = 8

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from checkpoints_db import SqlStore, open_store
-from checkpoints_db.testing.invariants import Invariants
 from crkafka_core import plane
 from crkafka_core.control import Store, Tx
 from crkafka_core.model.errors import Refused
 from crkafka_core.model.rows import ROWS, Region
 from tests.checkpoints_db import mutation_cases
 from tests.checkpoints_db.mutation_cases import CASES, NAME, Stage
+from tests.rigs.invariants import Invariants
 from tests.rigs.memory import ConnectionCut, MemoryStore
 
 
@@ -230,16 +230,16 @@ def test_every_mutation_has_a_case() -> None:
         "members.carry_forward",
         "resets.begin",
         "resets.failed",
-        "cuts.hand_over",
-        "cuts.finish",
-        "cuts.go_without",
+        "merging.hand_over",
+        "merging.finish",
+        "merging.go_without",
         "handover.begin",
-        "handover.opened",
-        "handover.merged_without",
+        "handover.note",
         "handover.fails",
         "starts.note_unread",
         "goals.leave_out",
         "cuts.begin_fill",
+        "cuts.open_handover",
         "numbers.begin",
         "numbers.hand_out",
         "numbers.hand_on",
@@ -252,13 +252,13 @@ def test_every_mutation_has_a_case() -> None:
         "epochs.rest",
         "epochs.after_fence",
         "epochs.drop_parts",
-        "halting.idle",
-        "halting.without_last_cut",
+        "epochs.idle",
+        "epochs.without_last_cut",
         "pauses.follow",
         "restored.notice",
         "alarms.stalled",
-        "alarm_rows.no_last_cut",
-        "alarm_rows.raise_alarm",
+        "events.no_last_cut",
+        "events.raise_alarm",
         "restored.same",  # only looks
     }
     source = inspect.getsource(mutation_cases)

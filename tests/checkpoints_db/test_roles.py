@@ -16,13 +16,13 @@ from checkpoints_db import SqlStore, check, initialise, open_store, roles
 from checkpoints_db.address import parse
 from checkpoints_db.engines import make_engine
 from checkpoints_db.retry import Patience
-from checkpoints_db.testing.players import PARTITIONS, Player, new_region
 from crkafka_core.dev.postgres import Postgres, _binary
 from crkafka_core.model.errors import NoSuchRegion, ServiceUnavailable
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Event, Group, Lease, MergedOffset, Region, Segment
 from crkafka_core.plane import advance, cuts, events, leases, life, members, reading
 from crkafka_core.plane.transact import ControlPlane
+from tests.rigs.players import PARTITIONS, Player, new_region
 
 pytestmark = pytest.mark.postgres
 MINE, OTHER = "orders", "refunds"
@@ -151,7 +151,7 @@ def test_a_reader_holds_what_it_reads_and_writes_nothing_else(plane: Plane) -> N
         own, others = ControlPlane(store, MINE), ControlPlane(second, MINE)
         taken = own.do(lambda tx: reading.take(tx, holder="me", token="read-1", length=60))
         assert taken.plan.checkpoints == (1,) and taken.plan.rows > 0
-        own.do(lambda tx: reading.renew(tx, taken.lease, 120))
+        own.do(lambda tx: leases.renew(tx, taken.lease, 120))
         own.do(lambda tx: reading.follow(tx, stream="s", holder="me", after=1, length=60))
         # Another reader sees that lease, and can neither end it nor take it over.
         assert others.do(lambda tx: tx.delete(Lease, ("kind", "=", "reader"))) == 0
@@ -172,7 +172,7 @@ def test_a_reader_holds_what_it_reads_and_writes_nothing_else(plane: Plane) -> N
                 own.do(work)
         with pytest.raises(NoSuchRegion):
             ControlPlane(store, OTHER).do(lambda tx: reading.take(tx, holder="me", token="x", length=60))
-        own.do(lambda tx: reading.release(tx, taken.lease))
+        own.do(lambda tx: leases.release(tx, taken.lease))
         own.do(lambda tx: tx.delete(Lease, ("kind", "=", "reader")))
         with store.read(MINE) as reader:
             assert not [lease for lease in reader.select(Lease) if lease.kind == "reader"]
@@ -186,7 +186,7 @@ def test_retirement_by_the_region_sees_what_readers_hold(plane: Plane) -> None:
         taken = own.do(lambda tx: reading.take(tx, holder="me", token="read-2", length=60))
         assert [lease.holder for lease in host.read(lambda r, row: leases.held(r, reading.KIND))] == ["me"]
         assert host.read(retire._bound) == (0, ["me reads what comes after 0"])
-        own.do(lambda tx: reading.release(tx, taken.lease))
+        own.do(lambda tx: leases.release(tx, taken.lease))
 
 
 def test_a_viewer_sees_the_views_of_its_region_and_changes_nothing(plane: Plane) -> None:

@@ -13,11 +13,11 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from checkpoints_db import SqlStore, initialise, open_store
-from checkpoints_db.testing.invariants import Broken
-from checkpoints_db.testing.machine import Clock, PlaneMachine
 from crkafka_core.plane import cuts, epochs, retire
 from crkafka_core.protocol import merge as rules
+from tests.rigs.invariants import Broken
 from tests.rigs.memory import MemoryStore
+from tests.rigs.plane_machine import Clock, PlaneMachine
 
 _QUIET = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
 _FIND = settings(
@@ -83,7 +83,7 @@ _MUTANTS: dict[str, list[tuple[ModuleType, str, list[tuple[str, str]]]]] = {
                 (
                     "return {name for name, _ in wanted - there}, {name for name, _ in there - wanted}",
                     "return (set() if len(there) >= len(wanted) else {'somebody'}), set()",
-                ),
+                )
             ],
         ),
         (

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from checkpoints_db import SqlStore, open_store
-from checkpoints_db.testing.players import PARTITIONS, Player, new_region
 from checkpoints_db.views import VIEWS
 from crkafka_core.control import Tx
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Member, Reset
 from crkafka_core.plane import advance, alarms, cuts, lateness, life, resets, tables
 from crkafka_core.plane.transact import ControlPlane
+from tests.rigs.players import PARTITIONS, Player, new_region
 
 NAME = "orders"
 _FORMAT = Path(__file__).parents[2] / "docs" / "format.md"
@@ -144,13 +144,7 @@ def test_x8_the_view_of_tables_says_late_where_the_alarm_does(new_url: str) -> N
     store.close()
 
 
-def _prepare(
-    phase: str,
-    seconds: float,
-    merged: list[float | None],
-    owes: bool,
-    tx: Tx,
-) -> None:
+def _prepare(phase: str, seconds: float, merged: list[float | None], owes: bool, tx: Tx) -> None:
     name, now = tx.region().name, tx.now()
     tx.set_region(phase=Phase(phase), phase_since=now - seconds)
     tx.put(replace(tables.declare(tx, "bronze", "delta", "path"), acknowledged=1, rewind_epoch=int(owes)))

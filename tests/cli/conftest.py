@@ -14,6 +14,7 @@ import pytest
 from crkafka_core.cli.main import run
 from crkafka_core.config import RegionConfig
 from crkafka_core.control import Store, Tx
+from crkafka_core.model import limits
 from crkafka_core.model.offsets import TP, pack
 from crkafka_core.model.phase import Phase, Wanted
 from crkafka_core.model.rows import (
@@ -27,7 +28,7 @@ from crkafka_core.model.rows import (
     Region,
     Segment,
 )
-from crkafka_core.plane import events, life, limits, stores
+from crkafka_core.plane import events, life, transact
 from crkafka_core.plane.transact import ControlPlane
 
 YAML = """\
@@ -110,8 +111,8 @@ def crkafka(region_file: Path, capsys: pytest.CaptureFixture[str]) -> Crkafka:
 def plane(region_file: Path) -> ControlPlane:
     """A running region with two members and checkpoints 1 and 2."""
     config = RegionConfig.load(region_file)
-    stores.initialise(config.resolved_control_plane())
-    store: Store = stores.open_store(config.resolved_control_plane())
+    transact.initialise(config.resolved_control_plane())
+    store: Store = transact.open_store(config.resolved_control_plane())
     row = Region(
         name="orders",
         uid="u1",

@@ -23,7 +23,7 @@ from crkafka_core.kafka.admin import KafkaAdmin
 from crkafka_core.member.main import REFUSED, run_member
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.rows import Group, Member, Region
-from crkafka_core.plane import life, stores
+from crkafka_core.plane import life, transact
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.protocol.commit_metadata import CommitMetadata
 from crkafka_core.region.availability import lacks_topics
@@ -177,7 +177,7 @@ def test_a_host_whose_members_may_not_start_says_why_once_and_ends(
     config = RegionConfig.load(region_on_kafka)
     assert crkafka("init").code == 0
     cluster = KafkaAdmin({"bootstrap.servers": kafka.bootstrap}).cluster_id()
-    store = stores.open_store(config.resolved_control_plane())
+    store = transact.open_store(config.resolved_control_plane())
     if mistake.startswith("the group"):
         life.declare(store, Region(name="sales", uid="u2", region_index=0, members_wanted=1))
         ControlPlane(store, "sales").do(lambda tx: tx.put(Group(cluster, config.group_id, "sales", 0)))
@@ -251,7 +251,7 @@ def test_95_a_group_that_a_region_of_another_control_plane_uses_is_refused_befor
         assert (refused.code, refused.err.startswith(said)) == (1, True), (verb, refused)
     assert said in {f["what"]: f["text"] for f in crkafka("check", "--json").json}["group"]
     # It was started while Kafka was away: a member looks for itself, and joins no group.
-    store = stores.open_store(config.resolved_control_plane())
+    store = transact.open_store(config.resolved_control_plane())
     store.run("orders", lambda tx: life.start(tx, by="test"))
     assert run_member(config, "orders/0") == REFUSED
     with store.read("orders") as reader:

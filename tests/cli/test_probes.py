@@ -25,19 +25,19 @@ from prometheus_client.parser import text_string_to_metric_families
 from checkpoints_db import initialise
 from checkpoints_db.address import parse
 from checkpoints_db.store import SqlStore
-from checkpoints_db.testing.players import PARTITIONS, Player, new_region
 from crkafka_core.cli import hosting
 from crkafka_core.cli.status import health
 from crkafka_core.config import RegionConfig
 from crkafka_core.model.errors import ConfigError, ServiceUnavailable
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Checkpoint, Table
-from crkafka_core.plane import advance, alarms, cuts, halting, lateness, life, members, permits
+from crkafka_core.plane import advance, alarms, cuts, epochs, lateness, life, members, permits
 from crkafka_core.plane import tables as plane_tables
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.region import Region, probes
 from crkafka_core.region.metrics import prometheus
 from crkafka_core.region.timings import Timings
+from tests.rigs.players import PARTITIONS, Player, new_region
 
 MONITORING = Path(__file__).parents[2] / "docs" / "monitoring"
 RULES = {
@@ -170,7 +170,7 @@ def test_lag_and_retention_are_given_by_topic_and_the_version_by_build(region: R
 
 
 def _stop(plane: ControlPlane) -> None:
-    plane.do(lambda tx: halting.halt(tx, "Data loss at orders[0]: offset 7 is gone"))
+    plane.do(lambda tx: epochs.halt(tx, "Data loss at orders[0]: offset 7 is gone"))
 
 
 def _merge_nothing(plane: ControlPlane) -> None:
@@ -179,7 +179,7 @@ def _merge_nothing(plane: ControlPlane) -> None:
 
 def _miss_the_last_cut(plane: ControlPlane) -> None:
     plane.do(lambda tx: life.stop(tx, token="s", by="me"))
-    plane.do(lambda tx: halting.halt(tx, "the storage is full"))
+    plane.do(lambda tx: epochs.halt(tx, "the storage is full"))
 
 
 def _want_more(plane: ControlPlane) -> None:
@@ -236,7 +236,7 @@ def test_a_region_that_a_person_has_stopped_is_no_alert(region: Region, monkeypa
     region.plane.do(lambda tx: life.scale(tx, 3, by="me"))
     assert firing(exported(region)) == {"CrkafkaMembersMissing", "CrkafkaTableLate", "CrkafkaAlarmed"}
     assert [bool(lag.late) for lag in region.plane.read(lateness.lags)] == [True]
-    region.plane.do(lambda tx: halting.idle(tx, "stopped"))
+    region.plane.do(lambda tx: epochs.idle(tx, "stopped"))
     assert firing(exported(region)) == set() and health(region.config).value["healthy"]
     assert [lag.late for lag in region.plane.read(lateness.lags)] == [""]
 

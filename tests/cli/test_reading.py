@@ -10,7 +10,7 @@ import pytest
 from crkafka_core.control import Tx
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Member, ResetCause
-from crkafka_core.plane import alarms, halting, life, resets
+from crkafka_core.plane import alarms, epochs, life, resets
 from crkafka_core.plane.transact import ControlPlane
 from tests.cli.conftest import Crkafka
 
@@ -79,7 +79,7 @@ def test_show_tells_phase_members_head_and_what_it_waits_for(crkafka: Crkafka, p
 
 
 def test_show_tells_why_a_region_is_stopped(crkafka: Crkafka, plane: ControlPlane) -> None:
-    plane.do(lambda tx: halting.halt(tx, "offset 5 of orders[1] is gone", member="orders/0"))
+    plane.do(lambda tx: epochs.halt(tx, "offset 5 of orders[1] is gone", member="orders/0"))
     shown = crkafka("show")
     assert "reason" in shown.out
     assert "offset 5 of orders[1] is gone" in shown.out
@@ -145,7 +145,7 @@ def test_X8_show_prints_what_somebody_should_look_at(crkafka: Crkafka, plane: Co
     assert "reporting-tool" in crkafka("show", "--json").json["alarm"]
     assert any(line.startswith("alarm") and "reporting-tool" in line for line in crkafka("show").out.splitlines())
     assert "reporting-tool" in crkafka("show", "--watch", "--once").out
-    plane.do(lambda tx: halting.halt(tx, "a reason"))
+    plane.do(lambda tx: epochs.halt(tx, "a reason"))
     assert crkafka("show", "--json").json["alarm"] == "stopped: a reason"
     assert crkafka("show").out.count("a reason") == 1
 
@@ -159,5 +159,5 @@ def test_x8_health_ends_with_1_when_somebody_should_look(crkafka: Crkafka, plane
     answer = crkafka("health")
     assert answer.code == 1
     assert answer.out.startswith("no checkpoint was merged for ")
-    plane.do(lambda tx: halting.halt(tx, "a reason"))
+    plane.do(lambda tx: epochs.halt(tx, "a reason"))
     assert (crkafka("health").code, crkafka("health").out) == (1, "stopped: a reason\n")

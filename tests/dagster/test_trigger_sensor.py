@@ -10,7 +10,7 @@ import dagster as dg
 import pytest
 
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus
-from crkafka_core.plane import checkpoints, leases, resets, triggers
+from crkafka_core.plane import checkpoints, cuts, leases, resets
 from dagster_project.names import CHECKPOINT, CUT, TRIGGER
 from dagster_project.sensors.trigger import Opener
 from tests.dagster.conftest import Seat, shown
@@ -162,7 +162,7 @@ def test_once_ticks_have_ceased_no_cut_is_opened(seat: Seat, member: HandMember)
 def test_a_members_ask_is_answered_at_once(seat: Seat, opener: Opener, member: HandMember) -> None:
     now = seat.region.status().region
     seat.region.plane.do(
-        lambda tx: triggers.ask(tx, member=member.name, incarnation=member.incarnation, epoch=now.epoch, head=now.head)
+        lambda tx: cuts.ask(tx, member=member.name, incarnation=member.incarnation, epoch=now.epoch, head=now.head)
     )
     began = time.monotonic()
     until(lambda: newest(seat))

@@ -12,7 +12,7 @@ import pytest
 
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Checkpoint, Member
-from crkafka_core.plane import halting, leases, permits, tables
+from crkafka_core.plane import epochs, leases, permits, tables
 from dagster_project import consistent_region
 from dagster_project.names import FOLLOWS
 from dagster_project.sensors import shared, watch
@@ -125,7 +125,7 @@ def test_a_table_that_was_declared_again_gets_its_fence_where_no_host_feeds_it(l
 
 
 def test_a_stopped_region_alarms_once_and_its_check_fails(landed: LandedSeat) -> None:
-    landed.region.plane.do(lambda tx: halting.halt(tx, "5 resets in a row", member="orders/1"))
+    landed.region.plane.do(lambda tx: epochs.halt(tx, "5 resets in a row", member="orders/1"))
     (request,), (again,) = landed.tick("watch").run_requests, landed.tick("watch").run_requests
     assert request.job_name == "orders_stopped_alarm" and request.run_key == again.run_key
     failed = landed.run("stopped_alarm", raise_on_error=False)

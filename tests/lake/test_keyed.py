@@ -26,7 +26,7 @@ from crkafka_core.lake.vectors import Positions
 from crkafka_core.model.errors import ConfigError, Refused
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Region
-from crkafka_core.plane import cleanup, table_versions
+from crkafka_core.plane import cleanup, contents
 from crkafka_core.segments.batch import Batch
 from crkafka_core.segments.local import LocalStorage
 from tests.lake.rig import Keyed, KeyedIceberg, keyed_records, pool
@@ -182,8 +182,8 @@ def test_the_version_before_a_commit_of_a_superseded_line_stays_in_reach(rig: Ke
 
     def versions(reader: Reader, row: Region) -> tuple[set[int], str]:
         table = rig.table()
-        first = table_versions.state_at(reader, dataclasses.replace(row, head=4), table)
-        return table_versions.versions_in_reach(reader, row, table), first.version
+        first = contents.state_at(reader, dataclasses.replace(row, head=4), table)
+        return contents.versions_in_reach(reader, row, table), first.version
 
     kept, needed = rig.region.plane.read(versions)
     assert int(needed) in kept

@@ -19,7 +19,7 @@ from crkafka_core.hosts.processes import Launch, LeashedProcess
 from crkafka_core.member.main import CODES
 from crkafka_core.model.rows import Region
 from crkafka_core.plane import life, roster
-from crkafka_core.plane.stores import open_plane
+from crkafka_core.plane.transact import open_plane
 from crkafka_core.protocol.signals import ExitKind
 from crkafka_core.testing.mock_broker import MockBroker
 from tests.rigs.forked import ForkedProcess

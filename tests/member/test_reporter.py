@@ -15,24 +15,23 @@ from crkafka_core.member.submitter import Payload
 from crkafka_core.model.desired import OpenCut
 from crkafka_core.model.errors import SchemaError, ServiceUnavailable
 from crkafka_core.model.offsets import TP
-from crkafka_core.plane import cuts
+from crkafka_core.plane import contributions
 from crkafka_core.protocol import signals as sg
 
 
 def contributed(monkeypatch: pytest.MonkeyPatch, found: Mapping[str, str] | Exception) -> Mapping[str, str]:
     """The topic ids of a contribution whose start was resolved under id `old`."""
-    parts: list[cuts.Part] = []
+    parts: list[contributions.Part] = []
 
-    def contribute(_: object, part: cuts.Part) -> cuts.Contributed:
+    def hand_in(_: object, part: contributions.Part) -> None:
         parts.append(part)
-        return cuts.Contributed(part.checkpoint, complete=False)
 
     def ids() -> Mapping[str, str]:
         if isinstance(found, Exception):
             raise found
         return found
 
-    monkeypatch.setattr(module.cuts, "contribute", contribute)
+    monkeypatch.setattr(module.merging, "hand_in", hand_in)
     plane = SimpleNamespace(do=lambda work: work(None), name="orders/0", incarnation="a")
     thread = Reporter(plane, lambda _: None, topic_ids=ids)  # type: ignore[arg-type]
     thread.start()
@@ -64,7 +63,7 @@ def test_s4_what_kafka_does_not_tell_is_as_it_was(
 def test_s4_what_was_told_at_an_earlier_cut_is_forgotten_however_the_question_ends(
     monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    parts: list[cuts.Part] = []
+    parts: list[contributions.Part] = []
     answers: list[Mapping[str, str] | Exception] = [{"t": "then"}, error]
 
     def ids() -> Mapping[str, str]:
@@ -73,7 +72,7 @@ def test_s4_what_was_told_at_an_earlier_cut_is_forgotten_however_the_question_en
             raise answer
         return answer
 
-    monkeypatch.setattr(module.cuts, "hand_in", lambda _, part: parts.append(part))
+    monkeypatch.setattr(module.merging, "hand_in", lambda _, part: parts.append(part))
     plane = SimpleNamespace(do=lambda work: work(None), name="orders/0", incarnation="a")
     thread = Reporter(plane, lambda _: None, topic_ids=ids)  # type: ignore[arg-type]
     for number in (1, 2):

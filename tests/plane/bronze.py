@@ -10,7 +10,7 @@ from tests.rigs.landing import Landing
 
 
 def permit(landing: Landing, token: str = "a", **what: object) -> Permit | None:
-    return landing.region.plane.do(lambda tx: permits.permit_commit(tx, "bronze", holder=token, token=token, **what))  # type: ignore[arg-type]
+    return landing.do(lambda tx: permits.permit_commit(tx, "bronze", holder=token, token=token, **what))  # type: ignore[arg-type]
 
 
 def allowed(landing: Landing, token: str = "a", **what: object) -> Permit:
@@ -20,19 +20,19 @@ def allowed(landing: Landing, token: str = "a", **what: object) -> Permit:
 
 
 def finish(landing: Landing, made: Permit) -> Table:
-    return landing.region.plane.do(lambda tx: permits.finish_commit(tx, made, version="v", rows=made.plan.rows))
+    return landing.do(lambda tx: permits.finish_commit(tx, made, version="v", rows=made.plan.rows))
 
 
 def fence(landing: Landing, token: str = "f") -> Table:
-    made = landing.region.plane.do(lambda tx: permits.permit_fence(tx, "bronze", holder=token, token=token))
+    made = landing.do(lambda tx: permits.permit_fence(tx, "bronze", holder=token, token=token))
     assert made is not None
-    return landing.region.plane.do(lambda tx: permits.finish_fence(tx, made, version="w"))
+    return landing.do(lambda tx: permits.finish_fence(tx, made, version="w"))
 
 
 def table(landing: Landing) -> Table:
-    return landing.region.plane.read(lambda reader, region: tables.of(reader, "bronze"))
+    return landing.read(lambda reader, region: tables.of(reader, "bronze"))
 
 
 def landed(landing: Landing) -> dict[TP, int]:
     """Up to which offset of each partition every table has all rows."""
-    return landing.region.plane.read(lambda reader, row: contents.landed(reader, row, set(landing.tps)))
+    return landing.read(lambda reader, row: contents.landed(reader, row, set(landing.tps)))

@@ -9,7 +9,8 @@ from typing import TypeVar
 
 import pytest
 
-from crkafka_core.control import Tx
+from crkafka_core.control import Reader, Tx
+from crkafka_core.model import limits
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.limits import Limits
 from crkafka_core.model.offsets import TP
@@ -17,7 +18,19 @@ from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Checkpoint, Event, Filler, Member, MemberStatus, Region, Reset, ResetCause, Table
 from crkafka_core.model.segment import ClosedSegment, Span
 from crkafka_core.model.segment_name import segment_path
-from crkafka_core.plane import advance, cuts, events, handover, life, limits, members, resets, starts, tables
+from crkafka_core.plane import (
+    advance,
+    contributions,
+    cuts,
+    events,
+    handover,
+    life,
+    members,
+    merging,
+    resets,
+    starts,
+    tables,
+)
 from crkafka_core.plane.transact import ControlPlane
 from tests.rigs.landing import Landing
 from tests.rigs.memory import MemoryStore
@@ -49,22 +62,25 @@ class Kit:
     def do(self, work: Callable[[Tx], T | CrkafkaError]) -> T:
         return self.plane.do(work)
 
+    def read(self, question: Callable[[Reader, Region], T]) -> T:
+        return self.plane.read(question)
+
     @property
     def row(self) -> Region:
-        return self.plane.read(lambda _, region: region)
+        return self.read(lambda _, region: region)
 
     def member(self, number: int) -> Member:
-        found = self.plane.read(lambda reader, _: reader.get(Member, f"orders/{number}"))
+        found = self.read(lambda reader, _: reader.get(Member, f"orders/{number}"))
         assert found is not None
         return found
 
     def checkpoint(self, number: int) -> Checkpoint:
-        found = self.plane.read(lambda reader, _: reader.get(Checkpoint, number))
+        found = self.read(lambda reader, _: reader.get(Checkpoint, number))
         assert found is not None
         return found
 
     def events(self, *kinds: str) -> list[Event]:
-        return [e for e in self.plane.read(lambda reader, row: events.since(reader, 0)) if e.kind in kinds]
+        return [e for e in self.read(lambda reader, row: events.since(reader, 0)) if e.kind in kinds]
 
     # What members do
 
@@ -95,7 +111,7 @@ class Kit:
                 base=row.head,
                 topic_ids=given,
                 proposals={tp: starts.Proposal(given.get(tp, "id-t"), 0, "beginning") for tp in {P0, P1, *held}},
-                gaps=gaps or {},
+                gaps=gaps,
                 accept_gaps=bool(gaps),
             )
         )
@@ -144,7 +160,7 @@ class Kit:
 
     def hand_over(self, rows: int = 0) -> None:
         """Each live member that has not failed contributes so much to the open cut; it merges, and the handover behind it."""
-        ids = self.plane.read(lambda reader, _: {i.topic: i.topic_id for i in starts.known(reader).values()})
+        ids = self.read(lambda reader, _: {i.topic: i.topic_id for i in starts.known(reader).values()})
         while number := self.row.open_cut:
             for filler in self._fillers(number):
                 self.at |= filler.offsets
@@ -159,7 +175,7 @@ class Kit:
             assert self.row.open_cut != number
 
     def _fillers(self, number: int) -> list[Filler]:
-        return self.plane.read(lambda reader, _: reader.select(Filler, ("checkpoint", "=", number)))
+        return self.read(lambda reader, _: reader.select(Filler, ("checkpoint", "=", number)))
 
     def fail(self, number: int, text: str = "x", cause: ResetCause = ResetCause.FAILURE, epoch: int = 0) -> int:
         """A member's failure in the current epoch asks for a reset."""
@@ -168,7 +184,7 @@ class Kit:
 
     def resets(self) -> list[Reset]:
         """All epochs that were begun, oldest first."""
-        return self.plane.read(lambda reader, row: reader.select(Reset, order=("epoch",)))
+        return self.read(lambda reader, row: reader.select(Reset, order=("epoch",)))
 
     # A cut
 
@@ -184,7 +200,7 @@ class Kit:
         held: set[TP] | None = None,
         topic_ids: Mapping[str, str] | None = None,
         epochs: Mapping[TP, int] | None = None,
-    ) -> cuts.Contributed:
+    ) -> None:
         name, row = f"orders/{number}", self.row
         held = held if held is not None else {P0 if number == 0 else P1}
         offsets = {tp: (self.at[tp], self.at[tp] + rows, rows) for tp in held}
@@ -197,13 +213,13 @@ class Kit:
                 tuple(Span(tp, *o) for tp, o in offsets.items()),
             )
         ]
-        fillers = self.plane.read(
+        fillers = self.read(
             lambda reader, _: reader.column(Filler, "member", ("checkpoint", "=", checkpoint), order=("member",))
         )
         return self.do(
-            lambda tx: cuts.contribute(
+            lambda tx: contributions.contribute(
                 tx,
-                cuts.Part(
+                contributions.Part(
                     checkpoint,
                     name,
                     self.live[name],
@@ -224,7 +240,7 @@ class Kit:
         checkpoint = self.open()
         for number in (0, 1):
             self.contribute(checkpoint, number, rows, epochs=epochs)
-        self.do(lambda tx: cuts.merge(tx, checkpoint))
+        self.do(lambda tx: merging.merge(tx, checkpoint))
         for tp in self.at:
             self.at[tp] += rows
         return checkpoint

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pytest
 
@@ -13,11 +13,7 @@ from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Initial
 from crkafka_core.plane import resets
 from crkafka_core.region.availability import Holds, check_available, check_gone, check_inside
-
-if TYPE_CHECKING:
-    from tests.plane.conftest import Kit
-
-P0, P1 = TP("t", 0), TP("t", 1)
+from tests.plane.conftest import P0, P1, Kit
 
 
 class Kafka:

@@ -7,13 +7,12 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from checkpoints_db import initialise, open_store
-from checkpoints_db.testing.players import PARTITIONS, Player, new_region
 from crkafka_core.control import Store
+from crkafka_core.model import limits
 from crkafka_core.model.limits import Limits
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import (
@@ -28,13 +27,12 @@ from crkafka_core.model.rows import (
     Table,
     TableCommit,
 )
-from crkafka_core.plane import advance, cleanup, cuts, life, limits, reading, resets, retire
+from crkafka_core.plane import advance, cleanup, cuts, life, reading, resets, retire
 from crkafka_core.plane import tables as plane_tables
 from crkafka_core.plane.transact import ControlPlane
+from tests.plane.conftest import Kit
 from tests.rigs.memory import MemoryStore
-
-if TYPE_CHECKING:
-    from tests.plane.conftest import Kit
+from tests.rigs.players import PARTITIONS, Player, new_region
 
 NAME = "orders"
 EVERY = 10
@@ -238,7 +236,7 @@ def test_the_file_of_four_thousand_cuts_is_that_of_two_thousand(
 
 
 def _numbers(kit: Kit, kind: type[Checkpoint | TableCommit], name: str) -> list[int]:
-    found: list[int] = kit.plane.read(lambda reader, _: reader.column(kind, name, order=(name,)))
+    found: list[int] = kit.read(lambda reader, _: reader.column(kind, name, order=(name,)))
     return found
 
 

@@ -15,35 +15,29 @@ from tests.rigs.landing import Landing
 def test_T2_rows_of_forgotten_checkpoints_belong_into_a_table_and_those_of_superseded_ones_do_not(
     landing: Landing,
 ) -> None:
-    for _ in range(3):
-        landing.land(10)
+    landing.land(10, times=3)
     finish(landing, allowed(landing))
     landing.rewind(2)
     fence(landing)
-    for _ in range(3):
-        landing.land(10)
+    landing.land(10, times=3)
     finish(landing, allowed(landing, "b"))
     landing.retire(1, 2, 3, 4, 5, history=1)
 
     def belongs(checkpoint: int) -> bool:
-        return landing.region.plane.read(
-            lambda r, region: contents.belonging(r, region, tables.of(r, "bronze"))(checkpoint)
-        )
+        return landing.read(lambda r, region: contents.belonging(r, region, tables.of(r, "bronze"))(checkpoint))
 
-    assert landing.region.plane.read(lambda r, region: r.line(region.head)) == [5, 6]  # 1, 2, 4 are gone
+    assert landing.read(lambda r, region: r.line(region.head)) == [5, 6]  # 1, 2, 4 are gone
     assert [i for i in range(1, 9) if belongs(i)] == [1, 2, 4, 5, 6]
-    counting = landing.region.plane.read(lambda r, region: contents.counting(r, region, tables.of(r, "bronze")))
+    counting = landing.read(lambda r, region: contents.counting(r, region, tables.of(r, "bronze")))
     assert counting == {1: 1, 2: 1, 4: 3, 5: 3, 6: 3}
 
 
 def test_C8_a_dead_number_belongs_in_no_table_also_once_its_checkpoint_is_forgotten(landing: Landing) -> None:
-    for _ in range(3):
-        landing.land(5)
+    landing.land(5, times=3)
     finish(landing, allowed(landing))
     landing.rewind(1)
     fence(landing)
-    for _ in range(8):
-        landing.land(5)
+    landing.land(5, times=8)
     finish(landing, allowed(landing, "b"))
     plane = landing.region.plane
     landing.retire(*range(1, 11), history=2)
@@ -64,9 +58,9 @@ def test_s2_what_every_table_has_acknowledged_is_known_per_partition(landing: La
     assert landed(landing)[tp] == 30
     finish(landing, allowed(landing))
     assert landed(landing) == {}, "at the head"
-    landing.region.plane.do(lambda tx: tables.declare(tx, "late", "delta", "lake.shop.late"))
+    landing.do(lambda tx: tables.declare(tx, "late", "delta", "lake.shop.late"))
     assert landed(landing)[tp] == 0, "the slowest of them counts"
-    landing.region.plane.do(lambda tx: tables.undeclare(tx, "late"))
+    landing.do(lambda tx: tables.undeclare(tx, "late"))
     assert landed(landing) == {}
 
 
@@ -89,19 +83,18 @@ def test_x4_an_audit_counts_the_rows_that_are_live_and_not_those_left_behind(lan
     fence(landing)
     landing.land(40)
     finish(landing, allowed(landing, "b"))
-    assert landing.region.plane.read(lambda r, row: contents.of_topics(r, row, [1, 4], ["orders"])) == {1: 20, 4: 80}
-    assert landing.region.plane.read(lambda r, row: contents.of_topics(r, row, [1, 4], ["other"])) == {1: 0, 4: 0}
+    assert landing.read(lambda r, row: contents.of_topics(r, row, [1, 4], ["orders"])) == {1: 20, 4: 80}
+    assert landing.read(lambda r, row: contents.of_topics(r, row, [1, 4], ["other"])) == {1: 0, 4: 0}
 
 
 def test_t2_what_lies_in_a_table_is_told_of_kept_and_of_archived_checkpoints(landing: Landing) -> None:
     """A kept one by its segments, an archived one as a whole; of those that nobody asked for, nothing."""
-    for _ in range(5):
-        landing.land(10)
+    landing.land(10, times=5)
     finish(landing, allowed(landing))
     landing.retire(1, 2, 3)
 
     def found(*ids: int) -> list[tuple[int, int, bool, list[int]]]:
-        pieces = landing.region.plane.read(lambda reader, row: contents.pieces(reader, row, ids))
+        pieces = landing.read(lambda reader, row: contents.pieces(reader, row, ids))
         return sorted((p.checkpoint, p.rows, p.segment is not None, [r.start for r in p.ranges]) for p in pieces)
 
     archived, kept = [(1, 20, False, [0, 0]), (3, 20, False, [20, 20])], [(5, 10, True, [40]), (5, 10, True, [40])]
@@ -113,8 +106,8 @@ def test_t2_what_lies_in_a_table_is_told_of_kept_and_of_archived_checkpoints(lan
 def test_k6_of_a_range_that_begins_with_an_erased_record_the_rest_is_told(landing: Landing) -> None:
     landing.land(10)
     tp = landing.tps[0]
-    landing.region.plane.do(lambda tx: erasure.record(tx, 1, {tp: [0, 1, 9]}, by="me"))
-    pieces = landing.region.plane.read(lambda reader, row: contents.pieces(reader, row, [1]))
+    landing.do(lambda tx: erasure.record(tx, 1, {tp: [0, 1, 9]}, by="me"))
+    pieces = landing.read(lambda reader, row: contents.pieces(reader, row, [1]))
     of = [(p.erased, r.start, r.stop, r.rows) for p in pieces for r in p.ranges if r.tp == tp]
     assert sorted(of) == [(False, 2, 9, 7), (True, 0, 1, 0), (True, 1, 2, 0), (True, 9, 10, 0)]
 
@@ -132,28 +125,27 @@ def test_a7_of_a_table_of_a_shape_its_own_rows_are_told_where_a_commit_has_count
     """A table of dead letters said that it had every record of its checkpoints."""
 
     def rows() -> dict[int, int]:
-        return landing.region.plane.read(lambda reader, _: tables.rows_in(reader, table(landing), range(1, 6)))
+        return landing.read(lambda reader, _: tables.rows_in(reader, table(landing), range(1, 6)))
 
     def written(rows: int, **told: dict[int, int]) -> None:
         made = allowed(landing)
-        landing.region.plane.do(lambda tx: permits.finish_commit(tx, made, version="v", rows=rows, **told))
+        landing.do(lambda tx: permits.finish_commit(tx, made, version="v", rows=rows, **told))
 
-    for _ in range(4):
-        landing.land(10)
+    landing.land(10, times=4)
     assert rows() == dict.fromkeys(range(1, 5), 20)
-    landing.region.plane.do(lambda tx: tx.put(replace(table(landing), shape="shop:good")))
+    landing.do(lambda tx: tx.put(replace(table(landing), shape="shop:good")))
     assert rows() == {}
     written(70, counts={1: 19, 2: 18, 3: 17, 4: 16})
     landing.land(10)
     written(5)
     assert rows() == {1: 19, 2: 18, 3: 17, 4: 16, 5: 5}, "a commit of a single checkpoint tells by itself"
     made = allowed(landing, ids=(2, 3))
-    landing.region.plane.do(lambda tx: permits.finish_commit(tx, made, version="v", rows=30))
+    landing.do(lambda tx: permits.finish_commit(tx, made, version="v", rows=30))
     assert rows() == {1: 19, 4: 16, 5: 5}, "what was written again, and not counted apart"
 
 
 def test_status_has_the_head_itself(landing: Landing) -> None:
-    assert landing.region.plane.read(status_of).head is None
+    assert landing.read(status_of).head is None
     landing.land(10)
-    head = landing.region.plane.read(status_of).head
+    head = landing.read(status_of).head
     assert head is not None and (head.id, head.rows) == (1, 20)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
 from crkafka_core.config import RegionConfig
 from crkafka_core.control import Reader, Tx
 from crkafka_core.member.offsets import OffsetManager
+from crkafka_core.model import limits
 from crkafka_core.model.desired import Desired
 from crkafka_core.model.errors import ConfigError, ManualAssignment, NoSuchCheckpoint, Refused, TooOld
 from crkafka_core.model.phase import Phase
@@ -25,16 +25,13 @@ from crkafka_core.model.rows import (
     Segment,
 )
 from crkafka_core.model.segment_name import SegmentName, segment_path
-from crkafka_core.plane import halting, life, limits, reading, resets, retire, stores, view
+from crkafka_core.plane import epochs, life, reading, resets, retire, transact, view
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.protocol.version import SPOKEN
 from crkafka_core.region import Region as Facade
 from crkafka_core.segments.batch import Run
-from tests.plane.conftest import P0, P1
+from tests.plane.conftest import P0, P1, Kit
 from tests.rigs.memory import MemoryStore
-
-if TYPE_CHECKING:
-    from tests.plane.conftest import Kit
 
 
 def test_G2_assigning_by_hand_is_refused_with_the_reason() -> None:
@@ -59,12 +56,12 @@ def test_G6_regions_of_one_name_one_after_the_other_are_never_taken_for_each_oth
     old = kit.row.uid
     with pytest.raises(Refused):
         kit.do(life.delete)
-    kit.do(lambda tx: halting.idle(tx, "test"))
+    kit.do(lambda tx: epochs.idle(tx, "test"))
     kit.do(life.delete)
     life.declare(kit.plane.store, Region(name="orders", uid="another", region_index=0))
     assert (kit.row.uid, kit.row.head, kit.row.epoch) == ("another", 0, 1)
     for kind in (Checkpoint, Segment, Initial, MergedOffset, Contribution):
-        assert kit.plane.read(lambda reader, row, k=kind: reader.count(k)) == 0
+        assert kit.read(lambda reader, row, k=kind: reader.count(k)) == 0
     one, other = (segment_path(uid, 1, "m0", 0, 1) for uid in (old, "another"))
     assert one != other
     name = SegmentName.parse(other)
@@ -78,7 +75,7 @@ def test_C1_contribution_holds_who_what_and_from_where(kit: Kit) -> None:
     cut = kit.open()
     kit.contribute(cut, 0, 10)
     where = (("checkpoint", "=", cut),)
-    one = kit.plane.read(lambda reader, _: reader.select(Contribution, *where))[0]
+    one = kit.read(lambda reader, _: reader.select(Contribution, *where))[0]
     assert (one.member, one.incarnation, one.epoch, one.base, one.generation) == (
         "orders/0",
         kit.live["orders/0"],
@@ -88,9 +85,9 @@ def test_C1_contribution_holds_who_what_and_from_where(kit: Kit) -> None:
     )
     assert json.loads(one.members_json) == ["orders/0", "orders/1"]
     assert json.loads(one.topic_ids_json) == {"t": "id-t"}
-    offsets = kit.plane.read(lambda reader, _: reader.select(ContributedOffset, *where))
+    offsets = kit.read(lambda reader, _: reader.select(ContributedOffset, *where))
     assert [(o.topic, o.partition, o.from_offset, o.to_offset, o.rows) for o in offsets] == [("t", 0, 0, 10, 10)]
-    segment = kit.plane.read(lambda reader, _: reader.select(Segment, *where))[0]
+    segment = kit.read(lambda reader, _: reader.select(Segment, *where))[0]
     assert (json.loads(segment.spans_json), segment.rows, segment.hash) == ([["t", 0, 0, 10, 10]], 10, "h")
 
 
@@ -117,7 +114,7 @@ def test_T2_archived_checkpoint_can_be_replayed_and_not_reset_to(kit: Kit) -> No
     first = kit.cut(10, epochs={P0: 3})
     kit.cut(5)
     kit.do(lambda tx: tx.set_region(limits_json='{"retain": 1}'))
-    assert kit.plane.read(retire.plan).retire == (first,)
+    assert kit.read(retire.plan).retire == (first,)
     paths = kit.do(lambda tx: retire.retire(tx, [first]))
     assert len(paths) == 2
     assert kit.do(lambda tx: retire.retire(tx, [first])) == [], "again, it finds nothing to do"
@@ -125,7 +122,7 @@ def test_T2_archived_checkpoint_can_be_replayed_and_not_reset_to(kit: Kit) -> No
     assert (row.status, row.parent, row.rows) == ("RETIRED", 0, 20)
     assert (row.cluster_id, json.loads(row.archive_topics_json)) == ("cluster", {"t": "id-t"})
     assert json.loads(row.archive_json) == {"t": {"0": [0, 10, 10, 3], "1": [0, 10, 10]}}
-    made = kit.plane.read(lambda reader, region: reading.plan(reader, region, upto=first))
+    made = kit.read(lambda reader, region: reading.plan(reader, region, upto=first))
     assert [(r.tp, r.start, r.stop, r.leader_epoch) for r in made.ranges] == [(P0, 0, 10, 3), (P1, 0, 10, -1)]
     with pytest.raises(NoSuchCheckpoint, match="retired"):
         kit.do(lambda tx: resets.request(tx, cause="back", by="me", target=first))
@@ -137,7 +134,7 @@ def test_T1_retirement_stops_at_what_a_table_has_not_acknowledged(make_kit: type
     for _ in range(3):
         kit.cut()
     kit.do(lambda tx: tx.set_region(limits_json='{"retain": 1}'))
-    plan = kit.plane.read(retire.plan)
+    plan = kit.read(retire.plan)
     assert plan.retire == ()
     assert "bronze" in plan.held[0]
     assert kit.do(lambda tx: retire.retire(tx, [1, 2])) == []
@@ -186,9 +183,9 @@ def test_g6_a_newer_protocols_region_is_read_and_not_changed(kit: Kit) -> None:
 
 def test_a_control_plane_that_is_not_installed_and_one_without_roles_are_told_apart() -> None:
     with pytest.raises(ConfigError, match=r"No control plane for 'nosuch' is installed.*There are: .*sqlite"):
-        stores.open_store("nosuch://there")
+        transact.open_store("nosuch://there")
     with pytest.raises(ConfigError, match="For 'sqlite' there are no roles"):
-        stores.roles("sqlite:///crkafka.db")
+        transact.roles("sqlite:///crkafka.db")
 
 
 def test_a_process_that_is_to_be_forked_has_every_store_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,8 +195,8 @@ def test_a_process_that_is_to_be_forked_has_every_store_loaded(monkeypatch: pyte
         def __init__(self, name: str) -> None:
             self.load = lambda: loaded.append(name)
 
-    monkeypatch.setattr(stores, "entry_points", lambda *, group: [Offered(f"{group} a"), Offered(f"{group} b")])
-    stores.preload()
+    monkeypatch.setattr(transact, "entry_points", lambda *, group: [Offered(f"{group} a"), Offered(f"{group} b")])
+    transact.preload()
     assert loaded == ["crkafka.control_plane a", "crkafka.control_plane b"]
 
 
@@ -209,7 +206,7 @@ def _desired(kit: Kit, number: int, incarnation: str = "") -> Desired:
     def ask(reader: Reader, row: Region) -> Desired:
         return view.desired(reader, row, reader.select(Member), name, incarnation or kit.live.get(name, ""))
 
-    return kit.plane.read(ask)
+    return kit.read(ask)
 
 
 def test_m3_a_member_reads_whether_it_is_wanted_whether_it_was_replaced_and_whether_all_are_there(kit: Kit) -> None:

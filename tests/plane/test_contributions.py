@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,14 +11,11 @@ from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import CheckpointStatus, ContributedOffset, Contribution, Initial, ResetCause
 from crkafka_core.model.segment import ClosedSegment, Span
 from crkafka_core.model.segment_name import segment_path
-from crkafka_core.plane import cuts, resets, retire
-from tests.plane.conftest import P0, P1
-
-if TYPE_CHECKING:
-    from tests.plane.conftest import Kit
+from crkafka_core.plane import contributions, merging, resets, retire
+from tests.plane.conftest import P0, P1, Kit
 
 
-def _part(kit: Kit, checkpoint: int, number: int, rows: int = 10, **other: object) -> cuts.Part:
+def _part(kit: Kit, checkpoint: int, number: int, rows: int = 10, **other: object) -> contributions.Part:
     name, tp = f"orders/{number}", P0 if number == 0 else P1
     at = kit.at[tp]
     segment = ClosedSegment(
@@ -30,7 +26,7 @@ def _part(kit: Kit, checkpoint: int, number: int, rows: int = 10, **other: objec
         (Span(tp, at, at + rows, rows),),
     )
     return replace(
-        cuts.Part(
+        contributions.Part(
             checkpoint,
             name,
             kit.live[name],
@@ -47,7 +43,7 @@ def _part(kit: Kit, checkpoint: int, number: int, rows: int = 10, **other: objec
 
 
 def _stored(kit: Kit, checkpoint: int) -> int:
-    return kit.plane.read(lambda reader, row: reader.count(Contribution, ("checkpoint", "=", checkpoint)))
+    return kit.read(lambda reader, row: reader.count(Contribution, ("checkpoint", "=", checkpoint)))
 
 
 def test_30_same_contribution_twice_is_accepted_once(kit: Kit) -> None:
@@ -55,12 +51,12 @@ def test_30_same_contribution_twice_is_accepted_once(kit: Kit) -> None:
     kit.running()
     cut = kit.open()
     part = _part(kit, cut, 0)
-    kit.do(lambda tx: cuts.contribute(tx, part))
-    kit.do(lambda tx: cuts.contribute(tx, replace(part, drain_ms=99)))
+    kit.do(lambda tx: contributions.contribute(tx, part))
+    kit.do(lambda tx: contributions.contribute(tx, replace(part, drain_ms=99)))
     assert _stored(kit, cut) == 1
     kit.contribute(cut, 1)
-    kit.do(lambda tx: cuts.merge(tx, cut))
-    kit.do(lambda tx: cuts.contribute(tx, part))
+    kit.do(lambda tx: merging.merge(tx, cut))
+    kit.do(lambda tx: contributions.contribute(tx, part))
     assert kit.row.head == cut, "sent again after the merge, it changes nothing either"
 
 
@@ -68,9 +64,9 @@ def test_31_different_contribution_of_one_incarnation_is_a_conflict(kit: Kit) ->
     """SPEC C2, D4: the cut is aborted, the epoch rises, the evidence is in the event log."""
     kit.running()
     cut, epoch = kit.open(), kit.row.epoch
-    kit.do(lambda tx: cuts.contribute(tx, _part(kit, cut, 0, 10)))
+    kit.do(lambda tx: contributions.contribute(tx, _part(kit, cut, 0, 10)))
     with pytest.raises(Conflict):
-        kit.do(lambda tx: cuts.contribute(tx, _part(kit, cut, 0, 11)))
+        kit.do(lambda tx: contributions.contribute(tx, _part(kit, cut, 0, 11)))
     assert (kit.checkpoint(cut).status, kit.row.epoch) == (CheckpointStatus.ABORTED, epoch + 1)
     assert _stored(kit, cut) == 0
     assert "11" in kit.events("contribution refused")[0].data_json
@@ -81,9 +77,9 @@ def test_32_contribution_of_an_unknown_or_old_incarnation_is_refused(kit: Kit) -
     kit.running()
     cut = kit.open()
     with pytest.raises(Superseded):
-        kit.do(lambda tx: cuts.contribute(tx, _part(kit, cut, 0, incarnation="older")))
+        kit.do(lambda tx: contributions.contribute(tx, _part(kit, cut, 0, incarnation="older")))
     with pytest.raises(Lost):
-        kit.do(lambda tx: cuts.contribute(tx, _part(kit, cut, 0, member="orders/7", incarnation="i7")))
+        kit.do(lambda tx: contributions.contribute(tx, _part(kit, cut, 0, member="orders/7", incarnation="i7")))
     assert _stored(kit, cut) == 0
     assert kit.checkpoint(cut).status is CheckpointStatus.OPEN
 
@@ -106,7 +102,7 @@ def test_33_contribution_to_a_checkpoint_that_is_not_open_is_refused(kit: Kit, w
     number = 99 if what == "unknown" else cut
     before = _stored(kit, number)
     with pytest.raises(NotOpen, match=what):
-        kit.do(lambda tx: cuts.contribute(tx, _part(kit, number, 0, 5)))
+        kit.do(lambda tx: contributions.contribute(tx, _part(kit, number, 0, 5)))
     assert _stored(kit, number) == before
 
 
@@ -115,7 +111,7 @@ def test_33_contribution_of_an_old_epoch_is_refused(kit: Kit) -> None:
     kit.running()
     cut = kit.open()
     with pytest.raises(NotOpen, match="epoch"):
-        kit.do(lambda tx: cuts.contribute(tx, _part(kit, cut, 0, epoch=kit.row.epoch - 1)))
+        kit.do(lambda tx: contributions.contribute(tx, _part(kit, cut, 0, epoch=kit.row.epoch - 1)))
     assert _stored(kit, cut) == 0
 
 
@@ -127,7 +123,7 @@ def test_35_two_members_that_claim_one_partition_are_not_merged(kit: Kit) -> Non
     part = _part(kit, cut, 1)
     both = replace(part, offsets={**part.offsets, P0: (0, 10, 10)})
     with pytest.raises(Mismatch):
-        kit.do(lambda tx: cuts.contribute(tx, both))
+        kit.do(lambda tx: contributions.contribute(tx, both))
     assert kit.checkpoint(cut).status is CheckpointStatus.ABORTED
     kit.settle()
     kit.advance(5.0)
@@ -136,7 +132,7 @@ def test_35_two_members_that_claim_one_partition_are_not_merged(kit: Kit) -> Non
     kit.contribute(cut, 1, 10)
     kit.do(lambda tx: tx.add(ContributedOffset("orders", cut, "orders/1", "t", 0, 0, 10, 10)))
     with pytest.raises(Mismatch, match="contributed by orders/0 and by orders/1"):
-        kit.do(lambda tx: cuts.merge(tx, cut))
+        kit.do(lambda tx: merging.merge(tx, cut))
     assert kit.checkpoint(cut).status is CheckpointStatus.ABORTED
     assert kit.events("merge refused"), "the evidence is kept"
 
@@ -148,7 +144,7 @@ def test_C3_span_with_a_hole_is_no_contribution(kit: Kit) -> None:
     path = segment_path("uid", kit.row.epoch, kit.live["orders/0"], cut, 0)
     holey = ClosedSegment(path, 10, 1, "h", (Span(P0, 2, 10, 10),))
     with pytest.raises(Mismatch, match="begins at 2"):
-        kit.do(lambda tx: cuts.contribute(tx, _part(kit, cut, 0, segments=[holey])))
+        kit.do(lambda tx: contributions.contribute(tx, _part(kit, cut, 0, segments=[holey])))
 
 
 def test_C2_contribution_of_another_generation_or_assignment_is_refused(kit: Kit) -> None:
@@ -157,7 +153,7 @@ def test_C2_contribution_of_another_generation_or_assignment_is_refused(kit: Kit
     for other in ({"generation": 7}, {"base": 9}, {"members": ("orders/0",)}):
         cut = kit.open()
         with pytest.raises(Mismatch):
-            kit.do(lambda tx, c=cut, o=other: cuts.contribute(tx, _part(kit, c, 0, **o)))
+            kit.do(lambda tx, c=cut, o=other: contributions.contribute(tx, _part(kit, c, 0, **o)))
         assert kit.checkpoint(cut).status is CheckpointStatus.ABORTED
         kit.settle()
         kit.advance(5.0)
@@ -167,17 +163,17 @@ def test_58_the_last_contribution_merges_and_one_that_does_not_fit_aborts(kit: K
     """SPEC G7, C3: in one transaction, so that there is no moment between; what was wrong is kept."""
     kit.running()
     cut = kit.open()
-    kit.do(lambda tx: cuts.hand_in(tx, _part(kit, cut, 0)))
+    kit.do(lambda tx: merging.hand_in(tx, _part(kit, cut, 0)))
     assert kit.row.phase is Phase.CUTTING
     last = _part(kit, cut, 1)
-    assert kit.do(lambda tx: cuts.hand_in(tx, last)).complete
+    kit.do(lambda tx: merging.hand_in(tx, last))
     assert (kit.row.phase, kit.row.head) == (Phase.RUNNING, cut)
-    assert kit.do(lambda tx: cuts.hand_in(tx, last)).complete, "said again it is not an error"
+    kit.do(lambda tx: merging.hand_in(tx, last))  # sent again it is not an error
     kit.at = {P0: 10, P1: 10}
     wrong = kit.open()
     kit.do(lambda tx: tx.add(Initial("orders", "id-t", 2, "t", 0, "beginning")))  # known, and filled by no member
-    kit.do(lambda tx: cuts.hand_in(tx, _part(kit, wrong, 0)))
-    kit.do(lambda tx: cuts.hand_in(tx, _part(kit, wrong, 1)))
+    kit.do(lambda tx: merging.hand_in(tx, _part(kit, wrong, 0)))
+    kit.do(lambda tx: merging.hand_in(tx, _part(kit, wrong, 1)))
     assert kit.checkpoint(wrong).status is CheckpointStatus.ABORTED
     assert (kit.row.phase, kit.row.head) == (Phase.RESETTING, cut)
     assert kit.events("merge refused"), "the evidence is kept"

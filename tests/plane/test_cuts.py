@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
 from crkafka_core.model.errors import CutOpen, Mismatch, NotOpen, NotSettled, Superseded
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import CheckpointStatus, Filler, ResetCause
-from crkafka_core.plane import advance, cuts, resets
+from crkafka_core.plane import advance, merging, resets
 from crkafka_core.verify import chain
 from crkafka_core.verify.history import History
 from crkafka_core.verify.verdict import Findings
-from tests.plane.conftest import P0, P1
-
-if TYPE_CHECKING:
-    from tests.plane.conftest import Kit
+from tests.plane.conftest import P0, P1, Kit
 
 
 def test_C2_a_spare_of_a_new_generation_aborts_no_cut(make_kit: type[Kit]) -> None:
@@ -30,9 +26,9 @@ def test_C2_a_spare_of_a_new_generation_aborts_no_cut(make_kit: type[Kit]) -> No
     kit.contribute(cut, 2, held=set())
     kit.generation -= 1
     kit.contribute(cut, 1, 5)
-    assert kit.do(lambda tx: cuts.merge(tx, cut)).status is CheckpointStatus.MERGED
+    assert kit.do(lambda tx: merging.merge(tx, cut)).status is CheckpointStatus.MERGED
     findings = Findings()
-    chain.merges(kit.plane.read(History.read), findings)
+    chain.merges(kit.read(History.read), findings)
     assert findings.kept == []
 
 
@@ -44,7 +40,7 @@ def test_C3_merge_compares_sets_and_not_counts(kit: Kit) -> None:
     kit.contribute(cut, 1, 10)
     kit.do(lambda tx: tx.put(replace(tx.select(Filler, ("member", "=", "orders/1"))[0], incarnation="another")))
     with pytest.raises(Mismatch):
-        kit.do(lambda tx: cuts.merge(tx, cut))
+        kit.do(lambda tx: merging.merge(tx, cut))
     assert kit.row.head == 0
 
 
@@ -87,11 +83,11 @@ def test_G7_nobody_takes_the_lock_for_a_cut_that_only_waits(kit: Kit) -> None:
     kit.running()
     cut = kit.open()
     kit.contribute(cut, 0)
-    assert not kit.plane.read(advance.due)
+    assert not kit.read(advance.due)
     kit.now = kit.checkpoint(cut).deadline
-    assert not kit.plane.read(advance.due)
+    assert not kit.read(advance.due)
     kit.now += 1.0
-    assert kit.plane.read(advance.due)
+    assert kit.read(advance.due)
     assert kit.advance() is Phase.RESETTING
 
 
@@ -127,8 +123,8 @@ def test_C4_cut_opened_twice_with_one_token_is_one_cut(kit: Kit) -> None:
         kit.open("run 8")
     kit.contribute(cut, 0)
     kit.contribute(cut, 1)
-    done = kit.do(lambda tx: cuts.merge(tx, cut))
-    assert kit.do(lambda tx: cuts.merge(tx, cut)) == done
+    done = kit.do(lambda tx: merging.merge(tx, cut))
+    assert kit.do(lambda tx: merging.merge(tx, cut)) == done
     assert kit.open("run 7") == cut
 
 
@@ -138,13 +134,13 @@ def test_C3_a_merge_that_cannot_be_says_why_and_changes_nothing(kit: Kit) -> Non
     cut = kit.open()
     kit.contribute(cut, 0)
     with pytest.raises(NotSettled, match=rf"Checkpoint {cut} still waits for orders/1\."):
-        kit.do(lambda tx: cuts.merge(tx, cut))
+        kit.do(lambda tx: merging.merge(tx, cut))
     assert (kit.row.phase, kit.checkpoint(cut).status) == (Phase.CUTTING, CheckpointStatus.OPEN)
     with pytest.raises(NotOpen, match="Checkpoint 99 of region orders is unknown"):
-        kit.do(lambda tx: cuts.merge(tx, 99))
+        kit.do(lambda tx: merging.merge(tx, 99))
     kit.advance(21.0)
     with pytest.raises(NotOpen, match="is aborted"):
-        kit.do(lambda tx: cuts.merge(tx, cut))
+        kit.do(lambda tx: merging.merge(tx, cut))
 
 
 def test_D2_who_cannot_do_its_part_aborts_the_cut_and_is_named(kit: Kit) -> None:
@@ -154,13 +150,8 @@ def test_D2_who_cannot_do_its_part_aborts_the_cut_and_is_named(kit: Kit) -> None
 
     def give_up(incarnation: str) -> None:
         kit.do(
-            lambda tx: cuts.give_up(
-                tx,
-                cut,
-                member="orders/0",
-                incarnation=incarnation,
-                why="disk full",
-                cause=ResetCause.FAILURE,
+            lambda tx: merging.give_up(
+                tx, cut, member="orders/0", incarnation=incarnation, why="disk full", cause=ResetCause.FAILURE
             )
         )
 
@@ -187,6 +178,6 @@ def test_20_a_topic_made_anew_is_noticed_by_the_merge(kit: Kit, quickly: bool) -
     cut = kit.open()
     kit.contribute(cut, 0, 5, topic_ids={"t": "id-new" if quickly else "id-t"})
     kit.contribute(cut, 1, 5)
-    merged = kit.plane.store.run("orders", lambda tx: cuts.merge(tx, cut))
+    merged = kit.plane.store.run("orders", lambda tx: merging.merge(tx, cut))
     assert ("id-new" in str(merged)) is quickly
     assert json.loads(kit.events("merge refused")[0].data_json) if quickly else True

@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from crkafka_core.model.phase import Phase
-from crkafka_core.model.rows import (
-    Checkpoint,
-    CheckpointStatus,
-    ContributedOffset,
-    Contribution,
-    Filler,
-    MergedOffset,
-)
-from crkafka_core.plane import cuts, events, life, retire
-
-if TYPE_CHECKING:
-    from tests.plane.conftest import Kit
+from crkafka_core.model.rows import Checkpoint, CheckpointStatus, ContributedOffset, Contribution, Filler, MergedOffset
+from crkafka_core.plane import cuts, events, life, merging, retire
+from tests.plane.conftest import Kit
 
 
 def periodic(kit: Kit, rows: int = 0) -> Checkpoint:
@@ -28,7 +17,7 @@ def periodic(kit: Kit, rows: int = 0) -> Checkpoint:
         kit.contribute(number, member, rows)
     for tp in kit.at:
         kit.at[tp] += rows
-    done = kit.do(lambda tx: cuts.merge(tx, number))
+    done = kit.do(lambda tx: merging.merge(tx, number))
     kit.now += 60.0
     return done
 
@@ -40,14 +29,14 @@ def test_v1_an_idle_day_makes_no_checkpoint_and_pushes_out_no_history(make_kit: 
         done = periodic(kit)
         assert (done.status, kit.row.head, kit.row.phase) == (CheckpointStatus.EMPTY, made[-1], Phase.RUNNING)
         assert kit.row.last_cut_at == kit.now - 60.0, "the next one is due a period later"
-    assert kit.plane.read(retire.plan).retire == ()
+    assert kit.read(retire.plan).retire == ()
     with kit.plane.store.read("orders") as reader:
         assert [c.id for c in reader.select(Checkpoint)] == [*made, done.id], (
             "the last one is remembered, for its driver"
         )
         for part in (Filler, Contribution, ContributedOffset, MergedOffset):
             assert not reader.count(part, ("checkpoint", "=", done.id))
-    assert kit.do(lambda tx: cuts.merge(tx, done.id)) == done, "asked again, it is the same"
+    assert kit.do(lambda tx: merging.merge(tx, done.id)) == done, "asked again, it is the same"
 
 
 def test_v1_an_idle_day_pushes_nothing_out_of_the_event_log(kit: Kit) -> None:
@@ -58,7 +47,7 @@ def test_v1_an_idle_day_pushes_nothing_out_of_the_event_log(kit: Kit) -> None:
         periodic(kit)
     assert kit.row.next_event == before
     periodic(kit, rows=5)
-    assert [e.kind for e in kit.plane.read(lambda reader, _: events.last(reader, 1))] == ["merged"]
+    assert [e.kind for e in kit.read(lambda reader, _: events.last(reader, 1))] == ["merged"]
 
 
 def test_v1_what_is_new_is_merged_from_the_same_head(make_kit: type[Kit]) -> None:
@@ -88,5 +77,5 @@ def test_v1_a_stop_while_an_empty_cut_is_open_is_not_lost(kit: Kit, stopping: bo
         kit.do(lambda tx: life.stop(tx, token="s", by="me"))
     for member in (0, 1):
         kit.contribute(number, member)
-    kit.do(lambda tx: cuts.merge(tx, number))
+    kit.do(lambda tx: merging.merge(tx, number))
     assert kit.row.phase is (Phase.IDLE if stopping else Phase.RUNNING)

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
 from crkafka_core.model.errors import Mismatch, Refused, Stale
-from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.plural import plural
-from crkafka_core.plane import alarms, cuts, events, halting, life, members, resets, starts
+from crkafka_core.model.rows import ContributedOffset
+from crkafka_core.plane import alarms, epochs, events, life, members, merging, resets, starts
+from tests.plane.conftest import P0, P1, Kit
 
-if TYPE_CHECKING:
-    from tests.plane.conftest import Kit
-
-P0, P1 = TP("t", 0), TP("t", 1)
 Told = list[tuple[str, int, str]]
 
 
 def told(kit: Kit, after: int = 0) -> Told:
     """(kind, checkpoint, member) of what was told since."""
-    return [(e.kind, e.checkpoint, e.member) for e in kit.plane.read(lambda r, row: events.since(r, after))]
+    return [(e.kind, e.checkpoint, e.member) for e in kit.read(lambda r, row: events.since(r, after))]
 
 
 def seen(kit: Kit) -> int:
@@ -54,7 +50,7 @@ def test_x8_cuts_aborts_rewinds_and_stops_are_told(kit: Kit) -> None:
     kit.settle()
     kit.do(lambda tx: resets.request(tx, cause="a person", by="me", target=0))
     kit.settle()
-    kit.do(lambda tx: halting.halt(tx, "why"))
+    kit.do(lambda tx: epochs.halt(tx, "why"))
     kit.do(lambda tx: life.start(tx, by="me"))
     kit.do(lambda tx: life.scale(tx, 3, by="me"))
     kit.do(lambda tx: life.scale(tx, 3, by="me"))
@@ -115,15 +111,15 @@ def test_x8_a_wrong_merge_is_told_with_its_evidence(kit: Kit) -> None:
     opened = kit.open()
     kit.contribute(opened, 0, 5)
     kit.contribute(opened, 1, 5)
-    kit.do(lambda tx: tx.put(*(_moved(o) for o in tx.select(cuts.ContributedOffset, ("checkpoint", "=", opened)))))
+    kit.do(lambda tx: tx.put(*(_moved(o) for o in tx.select(ContributedOffset, ("checkpoint", "=", opened)))))
     with pytest.raises(Mismatch):
-        kit.do(lambda tx: cuts.merge(tx, opened))
+        kit.do(lambda tx: merging.merge(tx, opened))
     (refused,) = kit.events("merge refused")
     assert refused.checkpoint == opened and "begins at" in refused.text and '"orders/0"' in refused.data_json
     assert kit.row.phase is Phase.RESETTING
 
 
-def _moved(o: cuts.ContributedOffset) -> cuts.ContributedOffset:
+def _moved(o: ContributedOffset) -> ContributedOffset:
     return replace(o, from_offset=o.from_offset + 1)
 
 
@@ -150,6 +146,6 @@ def test_of_one_it_is_not_told_as_of_many(kit: Kit) -> None:
     checkpoint = kit.open()
     kit.contribute(checkpoint, 0, 1)
     kit.contribute(checkpoint, 1, 0)
-    kit.do(lambda tx: cuts.merge(tx, checkpoint))
+    kit.do(lambda tx: merging.merge(tx, checkpoint))
     assert kit.events("merged")[-1].text == "1 row of 2 members"
     assert kit.events("assigned")[-1].text.startswith("1 partition in generation")

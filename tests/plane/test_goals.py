@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -13,18 +13,14 @@ from crkafka_core.model.errors import CrkafkaError, NotRunning, Refused, Service
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Checkpoint, Initial
-from crkafka_core.plane import cuts, goals, hosts, leases, life, resets, roster, starts, view
+from crkafka_core.plane import cuts, goals, hosts, leases, life, merging, resets, roster, starts, view
 from crkafka_core.region import waiting
 from crkafka_core.region.caught_up import consume, still_to_reach
-
-if TYPE_CHECKING:
-    from tests.plane.conftest import Kit
-
-P0, P1 = TP("t", 0), TP("t", 1)
+from tests.plane.conftest import P0, P1, Kit
 
 
 def _missing(kit: Kit, token: str) -> frozenset[TP]:
-    return kit.plane.read(lambda reader, row: goals.missing(reader, row.epoch, token))
+    return kit.read(lambda reader, row: goals.missing(reader, row.epoch, token))
 
 
 def _reach(kit: Kit, token: str, number: int, *reached: TP, begun: float | None = None) -> None:
@@ -37,7 +33,7 @@ def _reach(kit: Kit, token: str, number: int, *reached: TP, begun: float | None 
 
 
 def _begun(kit: Kit, token: str) -> float:
-    return next(goal.at for goal in kit.plane.read(lambda reader, _: goals.current(reader)) if goal.token == token)
+    return next(goal.at for goal in kit.read(lambda reader, _: goals.current(reader)) if goal.token == token)
 
 
 def test_v3_what_was_reached_before_a_reset_is_not_reached(kit: Kit) -> None:
@@ -66,7 +62,7 @@ def test_v3_what_was_reached_of_a_run_says_nothing_of_the_same_run_begun_again(k
 
 
 def _aims(kit: Kit) -> dict[str, dict[TP, int]]:
-    desired = kit.plane.read(
+    desired = kit.read(
         lambda reader, row: view.desired(reader, row, roster.all_of(reader), "orders/0", kit.live["orders/0"])
     )
     return {aim.token: dict(aim.ends) for aim in desired.aims}
@@ -89,7 +85,7 @@ def test_v3_a_topic_that_is_forgotten_meanwhile_is_not_waited_for(kit: Kit) -> N
     kit.running()
     kit.do(lambda tx: goals.aim(tx, "run", {P0: 10, P1: 10}))
     _reach(kit, "run", 0, P0)
-    left: Callable[[], frozenset[TP]] = lambda: kit.plane.read(lambda r, row: still_to_reach(r, row, "run"))  # noqa: E731
+    left: Callable[[], frozenset[TP]] = lambda: kit.read(lambda r, row: still_to_reach(r, row, "run"))  # noqa: E731
     assert left() == {P1}
     kit.do(lambda tx: starts.forget(tx, "t", by="me"))
     assert left() == frozenset()
@@ -114,7 +110,7 @@ def test_v3_the_end_of_a_topic_that_was_made_anew_meanwhile_is_not_waited_for(ki
     kit.do(lambda tx: starts.forget(tx, "t", by="me"))
     again = Initial("orders", "id-t2", 0, "t", 0, "beginning")
     kit.do(lambda tx: tx.put(again))
-    assert kit.plane.read(lambda r, row: still_to_reach(r, row, "run")) == frozenset()
+    assert kit.read(lambda r, row: still_to_reach(r, row, "run")) == frozenset()
     assert _missing(kit, "run") == {TP("other", 0)}, "of the others the ends are kept"
 
 
@@ -137,7 +133,7 @@ class LostReply:
             return self.kit.checkpoint(made.id)
         for number in (0, 1):
             self.kit.contribute(made.id, number, 10)
-        self.kit.do(lambda tx: cuts.merge(tx, made.id))
+        self.kit.do(lambda tx: merging.merge(tx, made.id))
         self.lost = True
         raise ServiceUnavailable("no reply")
 
@@ -185,7 +181,7 @@ class Loses(LostReply):
             self.first = kit.checkpoint(made.id)
             return self.first
         kit.contribute(made.id, 1, 10)
-        kit.do(lambda tx: cuts.merge(tx, made.id))
+        kit.do(lambda tx: merging.merge(tx, made.id))
         return kit.checkpoint(made.id)
 
 
@@ -230,7 +226,7 @@ def test_78_who_waits_for_a_region_that_another_run_has_stopped_is_told_and_wait
     assert waiting.until_running(kit.plane, 0, lambda _: None).phase is Phase.CUTTING, "the last cut may still be his"
     for number in (0, 1):
         kit.contribute(cut, number)
-    kit.do(lambda tx: cuts.merge(tx, cut))
+    kit.do(lambda tx: merging.merge(tx, cut))
     kit.advance()
     assert kit.row.phase is Phase.IDLE
     with pytest.raises(NotRunning, match="idle"):

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -20,7 +19,7 @@ from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase, Wanted
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Segment, Table
 from crkafka_core.model.segment_name import segment_path
-from crkafka_core.plane import halting, leases, life, resets, restored, skips, tables
+from crkafka_core.plane import epochs, leases, life, resets, restored, tables
 from crkafka_core.plane import retire as rules
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.protocol.commit_metadata import CommitMetadata
@@ -29,12 +28,9 @@ from crkafka_core.region.availability import check_kept
 from crkafka_core.region.retire import Retired, own, retire
 from crkafka_core.segments import owner
 from crkafka_core.segments.storage import Storage
-from tests.plane.conftest import P0
+from tests.plane.conftest import P0, Kit
 from tests.rigs.landing import Landing
 from tests.rigs.simulation.backup import put, rows_of
-
-if TYPE_CHECKING:
-    from tests.plane.conftest import Kit
 
 
 class Commits:
@@ -103,8 +99,7 @@ def backups(tmp_path: Path) -> Iterator[Backups]:
 
 @pytest.mark.parametrize("lost", [1, 3])
 def test_67_older_backup_and_retirement_leave_every_file_that_the_newer_one_names(backups: Backups, lost: int) -> None:
-    for _ in range(4):
-        backups.landing.land()
+    backups.landing.land(times=4)
     backups.retire()
     backups.landing.land()
     older = backups.backup("older")
@@ -132,8 +127,7 @@ def test_96_newer_backup_put_back_after_an_older_one_was_rewound_and_retired_is_
 ) -> None:
     """It was REWINDING without end, for segments that our own retirement had deleted; and nothing named what helps."""
     backups.plane.do(lambda tx: tables.declare(tx, "bronze", "delta", "/t/bronze"))
-    for _ in range(3):
-        backups.landing.land()
+    backups.landing.land(times=3)
     older = backups.backup("older")
     for _ in range(2):
         last = backups.landing.land()
@@ -147,8 +141,7 @@ def test_96_newer_backup_put_back_after_an_older_one_was_rewound_and_retired_is_
     own(backups.plane, backups.storage, row)
     backups.landing.region = replace(backups.landing.region, plane=backups.plane)
     backups.plane.do(lambda tx: tx.set_region(phase=Phase.RUNNING))
-    for _ in range(4):
-        backups.landing.land()
+    backups.landing.land(times=4)
     backups.retire()
     assert backups.missing() == []
     backups.put_in_place(newer)
@@ -170,8 +163,7 @@ def test_g10_a_backup_older_than_retention_is_rewound_unless_a_table_lacks_what_
     backups: Backups, acknowledged: int | None
 ) -> None:
     """Without a table, or with one that had all by then, no segment of the backup is needed."""
-    for _ in range(3):
-        backups.landing.land()
+    backups.landing.land(times=3)
     if acknowledged is not None:
         backups.plane.do(lambda tx: tables.declare(tx, "bronze", "delta", "/t/bronze"))
         backups.plane.do(lambda tx: tx.put(replace(tx.select(Table)[0], acknowledged=acknowledged)))
@@ -194,8 +186,7 @@ def test_g10_a_backup_older_than_retention_is_rewound_unless_a_table_lacks_what_
 def test_g10_no_file_goes_while_the_region_is_stopped_for_it_until_a_person_has_said_how_to_go_on(
     backups: Backups,
 ) -> None:
-    for _ in range(3):
-        backups.landing.land()
+    backups.landing.land(times=3)
     backups.plane.do(lambda tx: restored.notice(tx, "a member saw a newer epoch", by="orders/0"))
     for phase in (Phase.STOPPED, Phase.IDLE):  # also when a person has stopped it since
         backups.plane.do(lambda tx, p=phase: tx.set_region(phase=p, stop_reason=""))  # type: ignore[misc]
@@ -214,8 +205,7 @@ def test_g10_a_number_that_sql_did_not_hand_out_in_its_epoch_stops_the_region_an
     backups: Backups, epochs_back: int, number: int, told: str
 ) -> None:
     """An older state has gone on to the same numbers: they alone show nothing."""
-    for _ in range(2):
-        backups.landing.land()
+    backups.landing.land(times=2)
     backups.plane.do(lambda tx: resets.request(tx, by="me"))
     backups.landing.land()
     epoch = backups.plane.read(lambda _, row: row.epoch)
@@ -269,8 +259,7 @@ def test_t3_nor_does_one_that_went_on_to_the_same_version(kit: Kit) -> None:
 
 def test_68_copy_of_the_control_plane_is_refused_for_writing_and_deleting(backups: Backups) -> None:
     """A staging copy at another place; production goes on."""
-    for _ in range(3):
-        backups.landing.land()
+    backups.landing.land(times=3)
     own(backups.plane, backups.storage, backups.plane.read(lambda _, row: row))
     files = {f.path for f in backups.storage.list("")}
     copy = open_store(f"sqlite:///{backups.backup('staging.db')}")
@@ -302,8 +291,7 @@ def test_68_copy_that_has_the_same_place_is_told_by_the_numbers(backups: Backups
     """The same path on another machine: what the original has issued since is in the mark, though its files are gone."""
     backups.landing.land()
     copy = backups.backup("copy")
-    for _ in range(2):
-        backups.landing.land()
+    backups.landing.land(times=2)
     backups.retire()
     for path in backups.named():
         backups.storage.delete(path)
@@ -329,8 +317,7 @@ def test_8_who_slept_past_its_lease_while_it_retired_deletes_nothing(
     backups: Backups, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SPEC G11, A6; fault 8: taken over from between its plan and its transaction."""
-    for _ in range(4):
-        backups.landing.land()
+    backups.landing.land(times=4)
     before = backups.named()
 
     def slept(store: object, region: object) -> object:
@@ -368,7 +355,7 @@ def test_g10_no_reset_and_no_skip_before_a_person_has_said_how_to_go_on(kit: Kit
     kit.do(lambda tx: restored.notice(tx, "older than what was seen", by="orders/0"))
     for work in (
         lambda tx: resets.request(tx, cause="again", by="ann"),
-        lambda tx: skips.skip(tx, P0, 10, 10, by="ann"),
+        lambda tx: resets.skip(tx, P0, 10, 10, by="ann"),
     ):
         with pytest.raises(WentBack):
             kit.do(work)
@@ -455,6 +442,6 @@ def test_68_a_copy_of_the_control_plane_goes_on_with_no_deletion_of_its_original
 def test_g10_that_sql_went_back_is_the_reason_also_where_the_region_was_stopped_before(kit: Kit) -> None:
     """Whoever asked for a reset was refused with the reason of the earlier stop, and told to restore a backup."""
     kit.running()
-    kit.do(lambda tx: halting.halt(tx, "5 resets in a row"))
+    kit.do(lambda tx: epochs.halt(tx, "5 resets in a row"))
     kit.do(lambda tx: restored.notice(tx, "The control plane went back.", by="retire"))
     assert kit.row.stop_reason == "The control plane went back."

@@ -11,7 +11,7 @@ from crkafka_core.model.errors import NotOpen
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import CheckpointStatus, Filler, ResetCause
-from crkafka_core.plane import cuts, life, members, resets, starts, view
+from crkafka_core.plane import cuts, life, members, merging, resets, starts, view
 from tests.plane.conftest import LIMITS, P0, P1, Kit
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ P2, U0 = TP("t", 2), TP("u", 5)
 
 
 def _merged(kit: Kit, checkpoint: int) -> dict[TP, tuple[int, int, str]]:
-    rows = kit.plane.read(lambda reader, _: starts.merged(reader, checkpoint))
+    rows = kit.read(lambda reader, _: starts.merged(reader, checkpoint))
     return {tp: (m.from_offset, m.to_offset, m.member) for tp, m in rows.items()}
 
 
@@ -138,7 +138,7 @@ def test_X10_who_is_left_out_of_an_open_cut_fills_the_next_number_no_more(kit: K
     kit.contribute(mark, 0, 10)
     kit.advance(LIMITS.handover_timeout + 0.1)
     assert (kit.row.head, kit.row.open_cut) == (mark, mark + 1)
-    fillers = kit.plane.read(lambda reader, _: reader.select(Filler, ("checkpoint", "=", mark + 1)))
+    fillers = kit.read(lambda reader, _: reader.select(Filler, ("checkpoint", "=", mark + 1)))
     assert {f.member: f.offsets for f in fillers} == {"orders/0": {P0: 10}}
     kit.hand_over(3)
     assert _merged(kit, mark + 1) == {P0: (10, 13, "orders/0"), P1: (0, 0, "")}
@@ -164,7 +164,7 @@ def test_X10_a_member_that_fails_at_its_part_is_left_out_and_drops_nothing_of_ot
     kit.withdraw(0)
     kit.contribute(1, 0, 7)
     who = {"member": "orders/1", "incarnation": kit.live["orders/1"]}
-    kit.do(lambda tx: cuts.give_up(tx, 1, **who, why="disk full", cause=ResetCause.UNAVAILABLE))
+    kit.do(lambda tx: merging.give_up(tx, 1, **who, why="disk full", cause=ResetCause.UNAVAILABLE))
     assert _merged(kit, 1) == {P0: (0, 7, "orders/0"), P1: (0, 0, "")}
     assert (kit.checkpoint(1).without, kit.resets()[-1].cause) == (("orders/1",), ResetCause.REBALANCE)
     assert kit.events("left out")[-1].text == "disk full"
@@ -177,7 +177,7 @@ def test_X10_the_failure_of_a_member_that_has_contributed_waits_for_the_reset_th
     kit.contribute(mark, 0, 7)
     kit.withdraw(1)
     for _ in range(2):
-        kit.do(lambda tx: cuts.failed(tx, ResetCause.FAILURE, "boom", member="orders/0", epoch=epoch))
+        kit.do(lambda tx: merging.failed(tx, ResetCause.FAILURE, "boom", member="orders/0", epoch=epoch))
     kit.contribute(mark, 1, 9)
     kit.advance()
     assert (kit.row.head, kit.row.open_cut, kit.row.epoch) == (mark, mark + 1, epoch)
@@ -217,7 +217,7 @@ def test_X10_a_topic_that_is_made_anew_meanwhile_starts_at_its_beginning(kit: Ki
     _read_a_second_topic(kit)
     cut = kit.open()
     kit.contribute(cut, 0, 100), kit.contribute(cut, 1, 100, held={P1, U0})
-    kit.do(lambda tx: cuts.merge(tx, cut))
+    kit.do(lambda tx: merging.merge(tx, cut))
     kit.at = dict.fromkeys(kit.at, 100)
     _forget(kit, "u")
     anew = {P0: "id-t", P1: "id-t", U0: "new"}

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -25,9 +25,7 @@ from crkafka_core.region import host
 from crkafka_core.region.driver import Driver
 from crkafka_core.region.host import LEASE, only_host
 from crkafka_core.region.lease import DriverLease
-
-if TYPE_CHECKING:
-    from tests.plane.conftest import Kit
+from tests.plane.conftest import Kit
 
 
 class Time:
@@ -117,7 +115,7 @@ def test_k1_a_host_in_another_container_of_the_same_name_is_not_taken_for_dead(
     region = Region(kit)
     monkeypatch.setattr("crkafka_core.region.lease.machine", lambda: "box/1")
     with only_host(region):  # type: ignore[arg-type]
-        (held,) = kit.plane.read(lambda reader, row: leases.held(reader, LEASE))
+        (held,) = kit.read(lambda reader, row: leases.held(reader, LEASE))
         assert json.loads(held.data_json) == {"host": "box/1", "pid": os.getpid()}
     hold(kit, "in the other", host="box/1", pid=2**22 + 1)
     monkeypatch.setattr("crkafka_core.holder.machine", lambda: "box/2")
@@ -201,7 +199,7 @@ def test_a6_a_driver_says_once_that_another_one_drives_and_follows_one_that_was_
     assert "anna" in caplog.text
     taken(2**22 + 1)
     assert driver.turn(0.0) and driver._lease is not None
-    (held,) = kit.plane.read(lambda reader, row: leases.held(reader, leases.DRIVER))
+    (held,) = kit.read(lambda reader, row: leases.held(reader, leases.DRIVER))
     assert (held.holder, json.loads(held.data_json)["pid"]) == ("me", os.getpid())
     driver._over.set()
     driver.turn(0.0)
@@ -271,15 +269,15 @@ def _no_member(kit: Kit) -> None:
 @pytest.mark.parametrize(("before", "said"), HOSTLESS.values(), ids=HOSTLESS)
 def test_that_nobody_runs_the_members_is_an_alarm(kit: Kit, before: Callable[[Kit], object], said: str) -> None:
     before(kit)
-    alarm = kit.plane.read(alarms.current)
+    alarm = kit.read(alarms.current)
     assert alarm.startswith(said) if said else not alarm
 
 
 def test_an_idle_region_whose_host_is_starting_says_so(kit: Kit) -> None:
     """For a minute, while Spark started, it said that nobody was there."""
-    assert kit.plane.read(waits_for) == ""
+    assert kit.read(waits_for) == ""
     hold(kit, "anna")
-    assert kit.plane.read(waits_for) == "its host anna, which is starting (Spark takes a minute) or ending"
+    assert kit.read(waits_for) == "its host anna, which is starting (Spark takes a minute) or ending"
 
 
 @pytest.mark.parametrize(
@@ -297,7 +295,7 @@ def test_while_a_host_starts_members_what_the_region_waits_for_says_so_and_for_h
     kit.do(lambda tx: life.start(tx, by="me"))
     hold(kit, "anna")
     _later(kit, 3.0)
-    assert kit.plane.read(waits_for) == f"no member is there: {said}"
+    assert kit.read(waits_for) == f"no member is there: {said}"
 
 
 @pytest.mark.parametrize("hosted", [True, False])
@@ -310,7 +308,7 @@ def test_a_cut_that_no_member_would_make_names_who_runs_them(kit: Kit, hosted: b
     with pytest.raises(NotSettled, match=r"no member is there.*`crkafka host` runs them") as refused:
         kit.do(lambda tx: cuts.open_cut(tx, token="a", cause="test"))
     assert "settles by itself" not in str(refused.value)
-    assert "`crkafka host` runs them" in kit.plane.read(waits_for)
+    assert "`crkafka host` runs them" in kit.read(waits_for)
 
 
 def test_k1_a_host_is_wanted_by_a_region_that_should_run_once_none_has_shown_life_for_a_while(
@@ -318,16 +316,16 @@ def test_k1_a_host_is_wanted_by_a_region_that_should_run_once_none_has_shown_lif
 ) -> None:
     kit = make_kit()
     kit.now += 100.0
-    assert kit.plane.read(hosts.wanted) == "", "nobody has started it"
+    assert kit.read(hosts.wanted) == "", "nobody has started it"
     kit.do(lambda tx: life.start(tx, by="me"))
-    assert kit.plane.read(hosts.wanted) == "", "a moment ago"
+    assert kit.read(hosts.wanted) == "", "a moment ago"
     kit.now += hosts.GRACE
-    assert kit.plane.read(hosts.wanted).endswith("2 members are wanted and none is there")
+    assert kit.read(hosts.wanted).endswith("2 members are wanted and none is there")
     lease = kit.do(lambda tx: leases.take(tx, LEASE, holder="host", token="t", length=10.0))
     kit.now = lease.until + hosts.GRACE - 1.0
-    assert kit.plane.read(hosts.wanted) == ""
+    assert kit.read(hosts.wanted) == ""
     kit.now = lease.until + hosts.GRACE
-    assert "host does not host its members any more" in kit.plane.read(hosts.wanted)
+    assert "host does not host its members any more" in kit.read(hosts.wanted)
 
 
 def test_g5_one_member_may_be_wanted_and_none_may_not(kit: Kit) -> None:

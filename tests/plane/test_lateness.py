@@ -26,7 +26,7 @@ def landing(tmp_path: Path, clock: Clock) -> Landing:
 
 
 def alarm(landing: Landing) -> str:
-    return landing.region.plane.read(alarms.current)
+    return landing.read(alarms.current)
 
 
 def test_a_table_is_late_by_the_time_since_the_oldest_checkpoint_that_waits_and_not_by_how_many_do(
@@ -39,9 +39,9 @@ def test_a_table_is_late_by_the_time_since_the_oldest_checkpoint_that_waits_and_
     assert alarm(landing) == ""
     clock.now += 1
     assert alarm(landing) == "table bronze is at checkpoint 0: 2 wait for it, the first for 121 s; nobody writes it"
-    permit = landing.region.plane.do(lambda tx: permits.permit_commit(tx, "bronze", holder="host:1", token="t"))
+    permit = landing.do(lambda tx: permits.permit_commit(tx, "bronze", holder="host:1", token="t"))
     assert permit is not None and "host:1 writes it" in alarm(landing)
-    landing.region.plane.do(lambda tx: permits.finish_commit(tx, permit, version="1", rows=3))
+    landing.do(lambda tx: permits.finish_commit(tx, permit, version="1", rows=3))
     assert alarm(landing) == ""
 
 
@@ -87,27 +87,26 @@ def test_g10_no_fence_is_permitted_while_a_person_has_to_say_how_to_go_on(landin
 
 
 def test_empty_checkpoints_do_not_wait_and_an_idle_region_has_no_late_table(landing: Landing, clock: Clock) -> None:
-    for _ in range(5):
-        landing.land(0)
+    landing.land(0, times=5)
     clock.now += 10 * lateness.LATE
     assert alarm(landing) == ""
     landing.land(1)
     clock.now += 10 * lateness.LATE
-    landing.region.plane.do(lambda tx: tx.set_region(phase=Phase.IDLE))
+    landing.do(lambda tx: tx.set_region(phase=Phase.IDLE))
     assert alarm(landing) == ""
 
 
 def test_x4_who_owes_a_fence_is_told_until_it_has_committed_it(landing: Landing, clock: Clock) -> None:
     def owes() -> list[bool]:
-        return [lag.owes_fence for lag in landing.region.plane.read(lateness.lags)]
+        return [lag.owes_fence for lag in landing.read(lateness.lags)]
 
     assert owes() == [False]
     landing.land(1)
     write(landing, 0)
-    landing.region.plane.do(lambda tx: epochs.rewind(tx, 0, "a person"))
+    landing.do(lambda tx: epochs.rewind(tx, 0, "a person"))
     assert owes() == [True]
     clock.now += 999
-    assert [lag.unfenced for lag in landing.region.plane.read(lateness.lags)] == [0.0], "no reset waits for it"
+    assert [lag.unfenced for lag in landing.read(lateness.lags)] == [0.0], "no reset waits for it"
 
 
 def test_x4_a_region_that_waits_for_a_fence_is_an_alarm_also_where_no_cut_comes_by_time(
@@ -140,7 +139,7 @@ def write(landing: Landing, *bad: int) -> None:
 
 
 def bad_in(landing: Landing) -> list[int]:
-    return [lag.bad for lag in landing.region.plane.read(lateness.lags)]
+    return [lag.bad for lag in landing.read(lateness.lags)]
 
 
 def test_what_could_not_be_decoded_is_counted_for_tables_with_a_shape(landing: Landing) -> None:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from crkafka_core.model.errors import LeaseHeld, LeaseLost
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Lease
 from crkafka_core.plane import cuts, leases
-
-if TYPE_CHECKING:
-    from tests.plane.conftest import Kit
+from tests.plane.conftest import Kit
 
 
 def test_7_second_driver_is_refused_with_the_holder_named(kit: Kit) -> None:
@@ -52,7 +48,7 @@ def test_a6_a_run_whose_retry_has_taken_over_ends_nothing_of_the_retrys(kit: Kit
     first = kit.do(lambda tx: leases.take(tx, "host", holder="run 1", token="a", length=30.0))
     retry = kit.do(lambda tx: leases.take(tx, "host", holder="run 1", token="a", length=30.0))
     kit.do(lambda tx: leases.release(tx, first))
-    assert kit.plane.read(lambda reader, row: leases.held(reader, "host")) == [retry]
+    assert kit.read(lambda reader, row: leases.held(reader, "host")) == [retry]
     with pytest.raises(LeaseLost):
         kit.do(lambda tx: leases.renew(tx, first, 30.0))
 
@@ -60,7 +56,7 @@ def test_a6_a_run_whose_retry_has_taken_over_ends_nothing_of_the_retrys(kit: Kit
 def test_t1_the_row_of_a_readers_lease_goes_with_it(kit: Kit) -> None:
     lease = kit.do(lambda tx: leases.take(tx, "reader", holder="x", token="a", length=30.0, slot="a"))
     kit.do(lambda tx: leases.release(tx, lease))
-    assert kit.plane.read(lambda reader, row: reader.get(Lease, "reader", "a")) is None
+    assert kit.read(lambda reader, row: reader.get(Lease, "reader", "a")) is None
 
 
 def test_8_a_driver_that_slept_past_its_lease_opens_no_cut(kit: Kit) -> None:

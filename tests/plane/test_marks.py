@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from crkafka_core.model.errors import Mismatch
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import CheckpointStatus, Filler, ResetCause
-from crkafka_core.plane import advance, cuts, life, resets, view
-from tests.plane.conftest import LIMITS, P0, P1
-
-if TYPE_CHECKING:
-    from tests.plane.conftest import Kit
+from crkafka_core.plane import advance, cuts, life, merging, resets, view
+from tests.plane.conftest import LIMITS, P0, P1, Kit
 
 
 def _mark(kit: Kit, **how: bool) -> int:
@@ -29,7 +24,7 @@ def _fillers(kit: Kit, number: int) -> dict[str, dict[TP, int]]:
 def _merge(kit: Kit, number: int, rows: int) -> None:
     for member in (0, 1):
         kit.contribute(number, member, rows)
-    kit.do(lambda tx: cuts.merge(tx, number))
+    kit.do(lambda tx: merging.merge(tx, number))
     kit.at = {tp: at + rows for tp, at in kit.at.items()}
 
 
@@ -97,7 +92,7 @@ def test_G4_who_has_not_reported_a_rebalance_in_a_cut_is_not_lost(kit: Kit) -> N
     kit.register(2)
     kit.resolve(2, {P0})
     kit.report(2, {P0}, generation=2)
-    assert not kit.plane.read(advance.due)
+    assert not kit.read(advance.due)
     kit.advance()
     kit.advance(LIMITS.handover_timeout)
     assert {kit.member(n).stale_since for n in (0, 1, 2)} == {0.0}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -15,22 +15,20 @@ from crkafka_core.plane import (
     advance,
     alarms,
     cuts,
+    epochs,
     goals,
-    halting,
     life,
     members,
+    merging,
     resets,
     restored,
     roster,
     starts,
-    triggers,
     view,
 )
 from crkafka_core.plane.member_plane import MemberPlane
+from tests.plane.conftest import Kit
 from tests.rigs.simulation.backup import put, rows_of
-
-if TYPE_CHECKING:
-    from tests.plane.conftest import Kit
 
 NAME = "orders/0"
 EVERYTHING: dict[str, Callable[[Tx, str], Any]] = {
@@ -40,17 +38,17 @@ EVERYTHING: dict[str, Callable[[Tx, str], Any]] = {
     "lose": lambda tx, me: members.lose(
         tx, "orders/1", tx.get(members.Member, "orders/1").incarnation, renewals=0, by=NAME, why="x"
     ),
-    "ask for a reset": lambda tx, me: cuts.failed(tx, ResetCause.FAILURE, "x", member=NAME, epoch=tx.region().epoch),
-    "give up": lambda tx, me: cuts.give_up(
+    "ask for a reset": lambda tx, me: merging.failed(tx, ResetCause.FAILURE, "x", member=NAME, epoch=tx.region().epoch),
+    "give up": lambda tx, me: merging.give_up(
         tx, tx.region().open_cut, member=NAME, incarnation=me, why="x", cause=ResetCause.FAILURE
     ),
-    "ask for a cut": lambda tx, me: triggers.ask(
+    "ask for a cut": lambda tx, me: cuts.ask(
         tx, member=NAME, incarnation=me, epoch=tx.region().epoch, head=tx.region().head
     ),
     "reach": lambda tx, me: goals.reach(tx, "g", 0.0, member=NAME, incarnation=me, epoch=tx.region().epoch, reached=()),
     "topics gone": lambda tx, me: starts.topics_gone(tx, {"t": "id-t"}, member=NAME),
     "forget": lambda tx, me: starts.forget(tx, "t", by=NAME),
-    "stop the region": lambda tx, me: halting.halt(tx, "x", member=NAME),
+    "stop the region": lambda tx, me: epochs.halt(tx, "x", member=NAME),
     "look back": lambda tx, me: restored.check(tx, restored.Seen(99, 99, "x"), by=NAME),
     "strangers": lambda tx, me: alarms.strangers(tx, ["x"], by=NAME),
     "advance": lambda tx, me: advance.advance(tx),
@@ -59,7 +57,7 @@ EVERYTHING: dict[str, Callable[[Tx, str], Any]] = {
 
 
 def _rows(kit: Kit) -> list[object]:
-    return kit.plane.read(lambda reader, _: [reader.select(row) for row in ROWS])
+    return kit.read(lambda reader, _: [reader.select(row) for row in ROWS])
 
 
 def _cutting(kit: Kit) -> MemberPlane:
@@ -104,7 +102,7 @@ def test_77_a_process_of_a_deleted_region_changes_nothing_of_the_one_that_bears_
     """SPEC G6, G11: also not by registering, and not by what it remembers of the old one."""
     kit.running()
     old = MemberPlane(kit.plane, NAME, kit.live[NAME])
-    kit.do(lambda tx: halting.idle(tx, "test"))
+    kit.do(lambda tx: epochs.idle(tx, "test"))
     kit.do(life.delete)
     life.declare(kit.plane.store, Region(name="orders", uid="another", region_index=0))
     kit.do(lambda tx: life.start(tx, by="test"))
@@ -266,5 +264,5 @@ def test_g10_a_process_that_a_restored_backup_does_not_know_is_lost_and_not_supe
         newer.do(lambda tx: members.renew(tx, NAME, "newer"))
     with pytest.raises(Lost):
         newer.check_registered()
-    seen = kit.plane.read(lambda r, region: view.desired(r, region, roster.all_of(r), NAME, "newer", newer.launched))
+    seen = kit.read(lambda r, region: view.desired(r, region, roster.all_of(r), NAME, "newer", newer.launched))
     assert (seen.registered, seen.superseded) == (False, False)

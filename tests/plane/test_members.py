@@ -10,7 +10,7 @@ from crkafka_core.model.errors import NotRunning, Stale, Superseded, WrongRegion
 from crkafka_core.model.offsets import TP, pack
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Launch, Member, MemberStatus, Region
-from crkafka_core.plane import advance, cuts, life, members
+from crkafka_core.plane import advance, life, members, merging
 from crkafka_core.plane.transact import ControlPlane
 from tests.plane.conftest import LIMITS, P0, P1, Kit
 
@@ -114,7 +114,7 @@ def test_G3_older_launch_never_registers_over_a_newer_one(kit: Kit) -> None:
 def test_g10_a_launch_number_from_before_sql_went_back_supersedes_nobody_who_is_launched_after_it(kit: Kit) -> None:
     """The numbers that SQL draws began at an older one then: who came next was refused for good, and its place stayed empty."""
     kit.running()
-    (drawn,) = kit.plane.read(lambda reader, _: reader.select(Launch, ("name", "=", "orders/0")))
+    (drawn,) = kit.read(lambda reader, _: reader.select(Launch, ("name", "=", "orders/0")))
     ahead = members.Registration("orders/0", "ahead", drawn.number + 3, 0, "cluster", "group")
     kit.do(lambda tx: members.register(tx, ahead))
     kit.do(lambda tx: members.leave(tx, "orders/0", "ahead"))
@@ -148,7 +148,7 @@ def test_G5_a_spare_that_goes_and_comes_back_causes_no_reset(end: str) -> None:
     checkpoint = kit.open()
     for number in (0, 1):
         kit.contribute(checkpoint, number, 10)
-    assert kit.do(lambda tx: cuts.merge(tx, checkpoint)).merged_at
+    assert kit.do(lambda tx: merging.merge(tx, checkpoint)).merged_at
     kit.report(2, set())
     assert (kit.row.epoch, kit.row.phase, kit.row.head) == (epoch, Phase.RUNNING, checkpoint)
     kit.report(2, {P1})
@@ -191,7 +191,7 @@ def test_G5_who_is_not_wanted_is_refused_with_what_to_do(kit: Kit) -> None:
     kit.running()
     found = refused("orders/2")
     assert "orders wants 2 members; orders/2 is not one" in str(found) and "`crkafka scale`" in (found.hint or "")
-    assert kit.plane.read(lambda reader, _: reader.count(Member)) == 2
+    assert kit.read(lambda reader, _: reader.count(Member)) == 2
 
 
 @pytest.mark.parametrize(("cluster", "group"), [("another", "group"), ("cluster", "another")])
@@ -221,13 +221,13 @@ def test_44_who_caught_up_has_its_whole_time_again_when_it_falls_behind_again(ki
     """SPEC G4: members look when somebody is behind, and when one that was behind has caught up."""
     kit.running()
     kit.report(1, {P1}, generation=2)
-    assert kit.plane.read(advance.due)
+    assert kit.read(advance.due)
     kit.advance()
     assert kit.member(0).stale_since == kit.now
     kit.report(0, {P0}, generation=2)
-    assert kit.plane.read(advance.due)
+    assert kit.read(advance.due)
     kit.advance(1.0)
-    assert kit.member(0).stale_since == 0.0 and not kit.plane.read(advance.due)
+    assert kit.member(0).stale_since == 0.0 and not kit.read(advance.due)
     kit.report(1, {P1}, generation=3)
     kit.advance(60.0)
     assert kit.member(0).status is MemberStatus.LIVE

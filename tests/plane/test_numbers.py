@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -15,12 +14,9 @@ from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import CheckpointStatus, DeadNumbers, Filler, ResetCause, Table
 from crkafka_core.model.segment import ClosedSegment, Span
 from crkafka_core.model.segment_name import segment_path
-from crkafka_core.plane import cuts, life, members, numbers, resets, restored, settling
+from crkafka_core.plane import contributions, cuts, life, members, merging, numbers, resets, restored, settling
 from crkafka_core.protocol import subscription
-from tests.plane.conftest import P0, P1
-
-if TYPE_CHECKING:
-    from tests.plane.conftest import Kit
+from tests.plane.conftest import P0, P1, Kit
 
 
 def _filled(kit: Kit) -> dict[str, dict[object, int]]:
@@ -34,9 +30,7 @@ def test_C8_the_resume_and_each_merge_hand_out_a_number_with_its_fillers(kit: Ki
     i0, i1 = kit.live["orders/0"], kit.live["orders/1"]
     assert (kit.row.filling, kit.row.opened) == (1, 0)
     assert _filled(kit) == {i0: {P0: 0}, i1: {P1: 0}}
-    assert kit.plane.read(lambda reader, _: reader.count(cuts.Checkpoint)) == 0, (
-        "a checkpoint is one whose cut is opened"
-    )
+    assert kit.read(lambda reader, _: reader.count(cuts.Checkpoint)) == 0, "a checkpoint is one whose cut is opened"
     assert kit.cut(10) == 1
     assert (kit.row.filling, kit.row.opened) == (2, 1)
     assert _filled(kit) == {i0: {P0: 10}, i1: {P1: 10}}
@@ -57,7 +51,7 @@ def test_C8_a_reset_an_abort_and_an_empty_cut_leave_their_number_behind_for_ever
     empty = kit.do(lambda tx: cuts.open_cut(tx, token="due", cause="due", if_new=True)).id
     for number in (0, 1):
         kit.contribute(empty, number)
-    assert kit.do(lambda tx: cuts.merge(tx, empty)).status is CheckpointStatus.EMPTY
+    assert kit.do(lambda tx: merging.merge(tx, empty)).status is CheckpointStatus.EMPTY
     assert (aborted, empty, kit.cut(5)) == (3, 4, 5)
 
 
@@ -66,7 +60,7 @@ def test_C8_a_stop_hands_out_none_and_the_next_resume_goes_on_counting(kit: Kit)
     kit.do(lambda tx: life.stop(tx, token="t", by="me"))
     for number in (0, 1):
         kit.contribute(1, number, 5)
-    kit.do(lambda tx: cuts.merge(tx, 1))
+    kit.do(lambda tx: merging.merge(tx, 1))
     assert (kit.row.phase, kit.row.filling) == (Phase.IDLE, 1)
     merged = _filled(kit)
     for number in (0, 1):
@@ -88,7 +82,7 @@ def test_C8_a_segment_of_another_region_epoch_incarnation_or_number_aborts_the_c
     row, who = kit.row, kit.live["orders/0"]
     uid, epoch, incarnation, number = path.format(e=row.epoch, past=row.epoch - 1, i=who).split("/")
     segment = ClosedSegment(segment_path(uid, int(epoch), incarnation, int(number), 0), 5, 1, "h", (Span(P0, 0, 5, 5),))
-    part = cuts.Part(
+    part = contributions.Part(
         1,
         "orders/0",
         who,
@@ -101,7 +95,7 @@ def test_C8_a_segment_of_another_region_epoch_incarnation_or_number_aborts_the_c
         [segment],
     )
     with pytest.raises(Mismatch, match="not filled for checkpoint 1"):
-        kit.do(lambda tx: cuts.contribute(tx, part))
+        kit.do(lambda tx: contributions.contribute(tx, part))
     assert kit.row.phase is Phase.RESETTING
     assert kit.checkpoint(1).status is CheckpointStatus.ABORTED
 
@@ -146,7 +140,7 @@ def test_C8_a_rewind_kills_the_numbers_between_its_target_and_the_last_that_was_
     kit.settle()
     kit.at = {P0: 5, P1: 5}
     assert kit.cut(5) == 6
-    dead = kit.plane.read(lambda reader, _: numbers.dead(reader))
+    dead = kit.read(lambda reader, _: numbers.dead(reader))
     assert [n for n in range(9) if dead.belongs(n, 7)] == [1, 6, 7]
     assert [n for n in range(9) if dead.belongs(n, 1)] == [1]
 
@@ -160,7 +154,7 @@ def test_G10_going_on_after_a_restored_backup_kills_all_that_was_seen_and_the_ma
     kit.do(lambda tx: restored.rewind(tx, seen, by="me"))
     kit.settle()
     next_one = kit.cut(5)
-    dead = kit.plane.read(lambda reader, _: numbers.dead(reader))
+    dead = kit.read(lambda reader, _: numbers.dead(reader))
     assert next_one == 9 + restored.MARGIN + 1
     assert [n for n in (1, 2, 9, next_one - 1, next_one) if dead.belongs(n, next_one)] == [1, next_one]
 
@@ -180,7 +174,7 @@ def test_C8_a_plain_start_after_sql_went_back_kills_the_numbers_that_the_other_s
     kit.settle()
     kit.advance(5.0)
     last = kit.cut(5)
-    dead = kit.plane.read(lambda reader, _: numbers.dead(reader))
+    dead = kit.read(lambda reader, _: numbers.dead(reader))
     assert last == 3 + restored.MARGIN + 1
     assert [n for n in range(1, last + 1) if dead.belongs(n, last)] == [1, last]
 
@@ -207,10 +201,10 @@ def test_C8_no_cut_waits_for_a_member_that_left_with_the_last_partitions_of_a_to
     kit.do(members.drop_topics)
     assert _filled(kit).keys() == {"i-0", "i-1"}, "it is still read"
     kit.do(lambda tx: members.leave(tx, "orders/1", kit.live.pop("orders/1")))
-    assert kit.plane.read(settling.unready) == ""
+    assert kit.read(settling.unready) == ""
     cut = kit.open()
     kit.contribute(cut, 0, 5, held={P0, P1})
-    assert kit.do(lambda tx: cuts.merge(tx, cut)).status is CheckpointStatus.MERGED
+    assert kit.do(lambda tx: merging.merge(tx, cut)).status is CheckpointStatus.MERGED
 
 
 def test_C8_a_rewind_that_reaches_further_back_leaves_one_interval(kit: Kit) -> None:
@@ -221,7 +215,7 @@ def test_C8_a_rewind_that_reaches_further_back_leaves_one_interval(kit: Kit) -> 
         kit.do(lambda tx, t=target: resets.request(tx, cause="back", by="me", target=t))  # type: ignore[misc]
         kit.settle()
     kit.cut()
-    rows = kit.plane.read(lambda reader, _: reader.select(DeadNumbers))
+    rows = kit.read(lambda reader, _: reader.select(DeadNumbers))
     assert [(row.after, row.upto) for row in rows] == [(1, kit.row.head - 1)]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,10 +12,7 @@ from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import MemberStatus
 from crkafka_core.plane import pauses
 from crkafka_core.protocol.marks import paused
-from tests.plane.conftest import P0, P1
-
-if TYPE_CHECKING:
-    from tests.plane.conftest import Kit
+from tests.plane.conftest import P0, P1, Kit
 
 A, B = TP("t", 0), TP("u", 1)
 
@@ -55,12 +51,12 @@ def test_p1_a_mark_that_could_never_pause_anything_is_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=words.replace("(", r"\(")):
         kit.do(lambda tx: pauses.pause(tx, kind, what, member=member, by="me"))
-    assert not kit.plane.read(lambda reader, row: pauses.marks(reader))
+    assert not kit.read(lambda reader, row: pauses.marks(reader))
 
 
 def test_p1_brackets_are_no_pattern_where_a_topic_is_meant(kit: Kit) -> None:
     kit.do(lambda tx: pauses.pause(tx, "topic", "(", by="me"))
-    assert kit.plane.read(lambda reader, row: pauses.marks(reader)) == {Mark("topic", "(", "")}
+    assert kit.read(lambda reader, row: pauses.marks(reader)) == {Mark("topic", "(", "")}
 
 
 def test_p2_each_change_of_a_mark_is_told_and_wakes_and_what_changes_nothing_does_not(kit: Kit) -> None:
@@ -112,7 +108,7 @@ def test_p1_a_members_mark_on_a_partition_is_gone_as_soon_as_another_reports_it(
     kit.generation += 1
     kit.resolve(1, {P0, P1})
     kit.report(1, {P0, P1})
-    assert not kit.plane.read(lambda reader, row: pauses.marks(reader))
+    assert not kit.read(lambda reader, row: pauses.marks(reader))
 
 
 @pytest.mark.parametrize("what", ["t[1]", "t[7]"])
@@ -126,4 +122,4 @@ def test_p1_what_a_member_does_not_hold_cannot_be_paused_for_it(kit: Kit, what: 
 
 
 def _paused(kit: Kit) -> set[TP]:
-    return set(kit.plane.read(lambda reader, row: pauses.paused_now(reader, (P0, P1))))
+    return set(kit.read(lambda reader, row: pauses.paused_now(reader, (P0, P1))))

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
 
 def test_advancing_goes_on_from_what_is_acknowledged(landing: Landing) -> None:
-    for _ in range(3):
-        landing.land(10)
+    landing.land(10, times=3)
     first = allowed(landing, limit=2)
     assert first.plan.checkpoints == (1, 2)
     assert finish(landing, first).acknowledged == 2
@@ -33,12 +32,11 @@ def test_advancing_goes_on_from_what_is_acknowledged(landing: Landing) -> None:
 
 
 def test_an_acknowledged_checkpoint_is_what_retirement_may_pass(landing: Landing) -> None:
-    for _ in range(3):
-        landing.land(10)
-    landing.region.plane.do(lambda tx: tx.set_region(limits_json='{"retain": 1}'))
-    assert landing.region.plane.read(retire.plan).retire == ()
+    landing.land(10, times=3)
+    landing.do(lambda tx: tx.set_region(limits_json='{"retain": 1}'))
+    assert landing.read(retire.plan).retire == ()
     finish(landing, allowed(landing, limit=1))
-    assert landing.region.plane.read(retire.plan).retire == (1,)
+    assert landing.read(retire.plan).retire == (1,)
 
 
 def test_a_second_writer_is_refused_and_the_holder_named(landing: Landing) -> None:
@@ -69,7 +67,7 @@ def test_a_writer_that_was_overtaken_cannot_finish(landing: Landing, clock: Cloc
     with pytest.raises(LeaseLost):
         finish(landing, zombie)
     with pytest.raises(LeaseLost):
-        landing.region.plane.do(lambda tx: permits.renew(tx, zombie))
+        landing.do(lambda tx: permits.renew(tx, zombie))
     assert finish(landing, later).acknowledged == 1
     with pytest.raises(LeaseLost):
         finish(landing, zombie)
@@ -79,15 +77,14 @@ def test_a_writer_that_was_overtaken_cannot_finish(landing: Landing, clock: Cloc
 def test_a_failed_commit_lets_the_next_writer_in_at_once(landing: Landing) -> None:
     landing.land(10)
     made = allowed(landing, "a")
-    landing.region.plane.do(lambda tx: permits.fail_commit(tx, made, "boom"))
+    landing.do(lambda tx: permits.fail_commit(tx, made, "boom"))
     assert allowed(landing, "b").commit.number == 2
     with pytest.raises(LeaseLost):
         finish(landing, made)
 
 
 def test_acknowledged_follows_the_line_of_descent_and_not_the_numbers(landing: Landing) -> None:
-    for _ in range(3):
-        landing.land(10)
+    landing.land(10, times=3)
     finish(landing, allowed(landing))
     landing.rewind(1)
     fence(landing)
@@ -95,19 +92,15 @@ def test_acknowledged_follows_the_line_of_descent_and_not_the_numbers(landing: L
     made = allowed(landing, "b")
     assert made.plan.checkpoints == (4,)
     finish(landing, made)
-    assert landing.region.plane.read(lambda r, region: contents.live_in(r, region, tables.of(r, "bronze"))) == [
-        1,
-        4,
-    ]
+    assert landing.read(lambda r, region: contents.live_in(r, region, tables.of(r, "bronze"))) == [1, 4]
 
 
 def test_a_rewrite_takes_live_checkpoints_only_and_acknowledges_nothing(landing: Landing) -> None:
-    for _ in range(3):
-        landing.land(10)
+    landing.land(10, times=3)
     finish(landing, allowed(landing, limit=2))
     made = allowed(landing, "b", ids=[1])
     assert finish(landing, made).acknowledged == 2
-    counting = landing.region.plane.read(lambda r, region: contents.counting(r, region, tables.of(r, "bronze")))
+    counting = landing.read(lambda r, region: contents.counting(r, region, tables.of(r, "bronze")))
     assert counting == {1: 2, 2: 1}
     landing.rewind(1)
     fence(landing)
@@ -118,8 +111,8 @@ def test_a_rewrite_takes_live_checkpoints_only_and_acknowledges_nothing(landing:
 def test_nobody_waits_for_who_wrote_a_table_that_is_undeclared(landing: Landing) -> None:
     landing.land(10)
     before = allowed(landing)
-    landing.region.plane.do(lambda tx: tables.undeclare(tx, "bronze"))
-    landing.region.plane.do(lambda tx: tables.declare(tx, "bronze", "delta", "lake.shop.other"))
+    landing.do(lambda tx: tables.undeclare(tx, "bronze"))
+    landing.do(lambda tx: tables.declare(tx, "bronze", "delta", "lake.shop.other"))
     after = allowed(landing, "b")
     with pytest.raises(LeaseLost):
         finish(landing, before)
@@ -145,7 +138,7 @@ def test_g10_a_number_that_was_given_again_is_not_taken_for_ones_own(landing: La
         else:
             tx.put(replace(made.commit, token=token, status=tables.DONE))
 
-    landing.region.plane.do(restore)
+    landing.do(restore)
     with pytest.raises(LeaseLost, match="Commit 1 to table bronze is unknown here"):
         finish(landing, made)
 
@@ -164,8 +157,8 @@ def test_a_permit_is_given_up_once_and_only_by_who_has_it_and_before_it_is_done(
     """A finish of unknown outcome may have been heard: what is acknowledged stays so."""
 
     def give_up(made: Permit) -> str:
-        landing.region.plane.do(lambda tx: permits.fail_commit(tx, made, "why"))
-        found = landing.region.plane.read(lambda reader, _: reader.get(TableCommit, "bronze", made.commit.number))
+        landing.do(lambda tx: permits.fail_commit(tx, made, "why"))
+        found = landing.read(lambda reader, _: reader.get(TableCommit, "bronze", made.commit.number))
         return found.status if found is not None else "unknown"
 
     landing.land(10)
@@ -176,14 +169,14 @@ def test_a_permit_is_given_up_once_and_only_by_who_has_it_and_before_it_is_done(
     second = allowed(landing, "b")
     finish(landing, second)
     assert give_up(second) == tables.DONE
-    told = landing.region.plane.read(lambda reader, _: events.since(reader, 0))
+    told = landing.read(lambda reader, _: events.since(reader, 0))
     assert [event.text for event in told if event.kind == "table commit failed"] == ["bronze: why"]
 
 
 def test_a_permit_that_was_given_up_does_not_count_even_under_its_own_lease(landing: Landing) -> None:
     landing.land(10)
     made = allowed(landing)
-    landing.region.plane.do(lambda tx: tx.put(replace(made.commit, status=tables.FAILED)))
+    landing.do(lambda tx: tx.put(replace(made.commit, status=tables.FAILED)))
     with pytest.raises(LeaseLost, match="overtaken"):
         finish(landing, made)
 
@@ -198,8 +191,7 @@ def test_x4_a_write_of_what_stays_is_void_too_when_a_rewind_came_meanwhile(landi
 
 
 def test_t2_a_rewrite_of_what_has_been_forgotten_meanwhile_is_void(landing: Landing) -> None:
-    for _ in range(3):
-        landing.land(10)
+    landing.land(10, times=3)
     finish(landing, allowed(landing))
     made = allowed(landing, "b", ids=[1])
     landing.retire(1, 2, history=1)
@@ -211,25 +203,25 @@ def test_a_lease_is_renewed_while_one_writes_and_while_one_makes_a_fence(landing
     landing.land(10), landing.land(10)
     writer = allowed(landing, "writer")
     clock.now += 5
-    renewed = landing.region.plane.do(lambda tx: permits.renew(tx, writer))
+    renewed = landing.do(lambda tx: permits.renew(tx, writer))
     assert renewed.until == writer.lease.until + 5
     landing.rewind(1)
     with pytest.raises(LeaseLost, match="takes a fence first"):
-        landing.region.plane.do(lambda tx: permits.renew(tx, writer))
-    made = landing.region.plane.do(lambda tx: permits.permit_fence(tx, "bronze", holder="f", token="f"))
+        landing.do(lambda tx: permits.renew(tx, writer))
+    made = landing.do(lambda tx: permits.permit_fence(tx, "bronze", holder="f", token="f"))
     assert made is not None
     clock.now += 5
-    assert landing.region.plane.do(lambda tx: permits.renew(tx, made)).until == made.lease.until + 5
+    assert landing.do(lambda tx: permits.renew(tx, made)).until == made.lease.until + 5
 
 
 def test_g10_the_writers_lease_is_given_to_nobody_while_the_region_is_stopped_for_a_restored_backup(
     landing: Landing,
 ) -> None:
     def take() -> str:
-        return landing.region.plane.do(lambda tx: permits.take(tx, "bronze", holder="me", token="t")).holder
+        return landing.do(lambda tx: permits.take(tx, "bronze", holder="me", token="t")).holder
 
     assert take() == "me"
-    landing.region.plane.do(lambda tx: restored.notice(tx, "older than what was seen", by="orders/0"))
+    landing.do(lambda tx: restored.notice(tx, "older than what was seen", by="orders/0"))
     with pytest.raises(WentBack, match="older than what was seen"):
         take()
 
@@ -237,13 +229,12 @@ def test_g10_the_writers_lease_is_given_to_nobody_while_the_region_is_stopped_fo
 def test_g10_commits_go_on_above_a_number_that_the_table_has_seen(landing: Landing) -> None:
     landing.land(10)
     for seen in (7, 3):
-        landing.region.plane.do(lambda tx, n=seen: permits.number_above(tx, "bronze", n))  # type: ignore[misc]
+        landing.do(lambda tx, n=seen: permits.number_above(tx, "bronze", n))  # type: ignore[misc]
     assert allowed(landing).commit.number == 8
 
 
 def test_a_table_is_advanced_to_checkpoints_that_there_are(landing: Landing) -> None:
-    for _ in range(3):
-        landing.land(10)
+    landing.land(10, times=3)
     allowed(landing)
     landing.rewind(1)
     fence(landing)
@@ -256,8 +247,8 @@ def test_a_table_is_advanced_to_checkpoints_that_there_are(landing: Landing) -> 
 def test_x8_what_was_written_is_told_and_where_records_were_bad(landing: Landing) -> None:
     landing.land(0), landing.land(10)
     made = allowed(landing)
-    landing.region.plane.do(lambda tx: permits.finish_commit(tx, made, version="v", rows=19, bad={1: 0, 2: 1}))
-    told = landing.region.plane.read(lambda reader, _: events.last(reader, 2))
+    landing.do(lambda tx: permits.finish_commit(tx, made, version="v", rows=19, bad={1: 0, 2: 1}))
+    told = landing.read(lambda reader, _: events.last(reader, 2))
     assert [(e.kind, e.text, e.checkpoint) for e in told] == [
         ("table advance", "bronze: 19 rows of 2 checkpoints", 2),
         (events.BAD, "bronze: 1 record of 2 checkpoints could not be decoded", 2),
@@ -265,20 +256,20 @@ def test_x8_what_was_written_is_told_and_where_records_were_bad(landing: Landing
     assert json.loads(told[1].data_json)["of"] == {"2": 1}, "the empty checkpoint has no bad record"
     landing.rewind(1)
     fence(landing)
-    fenced, all_fenced = landing.region.plane.read(lambda reader, _: events.last(reader, 2))
+    fenced, all_fenced = landing.read(lambda reader, _: events.last(reader, 2))
     assert (fenced.kind, fenced.text, fenced.checkpoint) == ("table fence", "bronze follows to 1", 1)
     assert (json.loads(fenced.data_json), all_fenced.kind) == ({"table": "bronze", "number": 2}, "fenced")
 
 
 def test_rewrites_that_nobody_finished_are_known_until_the_next_one_is_done(landing: Landing) -> None:
     def unfinished() -> list[int]:
-        return landing.region.plane.read(
+        return landing.read(
             lambda reader, _: [c.number for c in tables.unfinished_rewrites(reader, tables.of(reader, "bronze"))]
         )
 
     landing.land(10)
     made = allowed(landing, ids=[1])
-    landing.region.plane.do(lambda tx: permits.fail_commit(tx, made, "boom"))
+    landing.do(lambda tx: permits.fail_commit(tx, made, "boom"))
     assert unfinished() == [1]
     finish(landing, allowed(landing, "b", ids=[1]))
     assert unfinished() == []
@@ -286,4 +277,4 @@ def test_rewrites_that_nobody_finished_are_known_until_the_next_one_is_done(land
 
 def test_a_table_that_was_never_declared_is_refused_with_those_that_are(landing: Landing) -> None:
     with pytest.raises(Refused, match=r"Region orders declares no table 'silver'.*Declared: bronze"):
-        landing.region.plane.do(lambda tx: permits.permit_commit(tx, "silver", holder="a", token="a"))
+        landing.do(lambda tx: permits.permit_commit(tx, "silver", holder="a", token="a"))

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from crkafka_core.control import Tx
+from crkafka_core.model import limits
 from crkafka_core.model.errors import ConfigError, DataLoss, NoSuchCheckpoint
 from crkafka_core.model.limits import Limits
 from crkafka_core.model.rows import Checkpoint, MergedOffset, Segment
 from crkafka_core.model.selection import Selection
-from crkafka_core.plane import checkpoints, erasure, events, limits, reading, resets, retire
+from crkafka_core.plane import checkpoints, erasure, events, leases, reading, resets, retire
 from crkafka_core.plane.reading import ReadPlan
 from tests.plane.conftest import P0
 from tests.rigs.landing import Landing
@@ -31,7 +32,7 @@ def landing(tmp_path: Path, clock: Clock) -> Landing:
 
 
 def plan(landing: Landing, **bounds: object) -> ReadPlan:
-    return landing.region.plane.read(lambda reader, region: reading.plan(reader, region, **bounds))  # type: ignore[arg-type]
+    return landing.read(lambda reader, region: reading.plan(reader, region, **bounds))  # type: ignore[arg-type]
 
 
 def test_a_segment_ends_before_the_offset_that_is_named_as_its_end() -> None:
@@ -42,8 +43,7 @@ def test_a_segment_ends_before_the_offset_that_is_named_as_its_end() -> None:
 
 
 def test_a_range_leaves_out_its_first_bound_and_follows_parents_not_numbers(landing: Landing) -> None:
-    for _ in range(3):
-        landing.land(10)
+    landing.land(10, times=3)
     landing.rewind(1)
     after = [landing.land(10) for _ in range(2)]
     assert after == [4, 5]
@@ -66,14 +66,13 @@ def test_the_segments_of_a_member_come_in_the_order_in_which_it_wrote_them(tmp_p
         for number, rows in ((8, 2), (9, 3), (10, 5), (11, whole.rows - 10)):
             tx.put(replace(whole, path=f"{stem}{number}.parquet", rows=rows))
 
-    landing.region.plane.do(in_parts)
+    landing.do(in_parts)
     assert [s.path.removeprefix(stem) for s in plan(landing).segments] == [f"{n}.parquet" for n in (8, 9, 10, 11)]
 
 
 def test_segments_and_ranges_without_what_is_wanted_are_left_out(tmp_path: Path) -> None:
     landing = Landing(MemoryStore(), tmp_path, topics=["orders", "refunds"], partitions=2, members=4)
-    for _ in range(3):
-        landing.land(10)
+    landing.land(10, times=3)
     landing.retire(1)
 
     def what(**given: Any) -> tuple[set[tuple[int, str]], set[tuple[str, int]]]:
@@ -128,8 +127,7 @@ def test_a_selection_that_nobody_can_mean_is_refused(wrong: dict[str, Any]) -> N
     "bounds", [{"after": 2}, {"upto": 3}, {"ids": [1, 3]}, {"after": 2, "upto": 2}, {"after": 2, "upto": 5}]
 )
 def test_a_superseded_bound_is_refused_with_what_is_there(landing: Landing, bounds: dict[str, object]) -> None:
-    for _ in range(3):
-        landing.land(10)
+    landing.land(10, times=3)
     landing.rewind(1)
     landing.land(10), landing.land(10)
     said = r"superseded \(back to checkpoint 1, as asked by test: test\)\. What can be read: 1, 4, 5 \(3 on the line"
@@ -151,8 +149,7 @@ def test_a_range_that_runs_backwards_is_refused(landing: Landing) -> None:
 
 
 def test_an_archived_checkpoint_becomes_ranges_with_counts(landing: Landing) -> None:
-    for _ in range(3):
-        landing.land(10)
+    landing.land(10, times=3)
     landing.retire(1, 2)
     found = plan(landing)
     assert [(r.checkpoint, r.partition, r.start, r.stop, r.rows) for r in found.ranges] == [
@@ -168,9 +165,8 @@ def test_an_archived_checkpoint_becomes_ranges_with_counts(landing: Landing) -> 
 
 
 def test_history_that_is_no_longer_archived_is_refused_with_what_is_left(landing: Landing) -> None:
-    for _ in range(3):
-        landing.land(10)
-    landing.region.plane.do(lambda tx: tx.delete(Checkpoint, ("id", "=", 1)))
+    landing.land(10, times=3)
+    landing.do(lambda tx: tx.delete(Checkpoint, ("id", "=", 1)))
     with pytest.raises(NoSuchCheckpoint, match="goes back to checkpoint 2"):
         plan(landing)
     assert plan(landing, after=1).checkpoints == (2, 3)
@@ -178,41 +174,38 @@ def test_history_that_is_no_longer_archived_is_refused_with_what_is_left(landing
 
 def test_a_lost_segment_row_is_data_loss_and_not_a_shorter_answer(landing: Landing) -> None:
     landing.land(10)
-    landing.region.plane.do(lambda tx: tx.delete(Segment, ("member", "=", "orders/1")))
+    landing.do(lambda tx: tx.delete(Segment, ("member", "=", "orders/1")))
     with pytest.raises(DataLoss, match="merged 20 rows, its segments name 10"):
         plan(landing)
 
 
 def test_retirement_stops_before_what_a_reader_holds_until_the_lease_is_over(landing: Landing, clock: Clock) -> None:
-    for _ in range(4):
-        landing.land(10)
+    landing.land(10, times=4)
     control = landing.region.plane
     control.do(lambda tx: tx.set_region(limits_json='{"retain": 1}'))
     taken = control.do(lambda tx: reading.take(tx, holder="me", token="t", length=30, after=1, upto=3))
     assert control.read(retire.plan).retire == (1,)
     assert "me reads" in control.read(retire.plan).held[0]
     clock.now += 20
-    control.do(lambda tx: reading.renew(tx, taken.lease, 30))
+    control.do(lambda tx: leases.renew(tx, taken.lease, 30))
     clock.now += 20
     assert control.read(retire.plan).retire == (1,)
     clock.now += 20
     assert control.read(retire.plan).retire == (1, 2, 3)
     control.do(lambda tx: reading.take(tx, holder="me", token="u", length=30, after=1, upto=3))
-    control.do(lambda tx: reading.release(tx, replace(taken.lease, slot="u", token="u")))
+    control.do(lambda tx: leases.release(tx, replace(taken.lease, slot="u", token="u")))
     assert control.read(retire.plan).retire == (1, 2, 3)
 
 
 def test_a_read_of_archived_checkpoints_holds_nothing_back(landing: Landing) -> None:
-    for _ in range(4):
-        landing.land(10)
+    landing.land(10, times=4)
     landing.retire(1)
-    landing.region.plane.do(lambda tx: reading.take(tx, holder="me", token="t", length=30, ids=[1]))
-    assert landing.region.plane.read(retire.plan).retire == (2, 3)
+    landing.do(lambda tx: reading.take(tx, holder="me", token="t", length=30, ids=[1]))
+    assert landing.read(retire.plan).retire == (2, 3)
 
 
 def test_a_stream_lets_go_of_what_it_has_behind_it(landing: Landing) -> None:
-    for _ in range(4):
-        landing.land(10)
+    landing.land(10, times=4)
     control = landing.region.plane
     control.do(lambda tx: tx.set_region(limits_json='{"retain": 1}'))
     control.do(lambda tx: reading.follow(tx, stream="s", holder="me", after=0, length=30))
@@ -225,7 +218,7 @@ def test_an_open_cut_cannot_be_read_and_is_called_so(kit: Kit) -> None:
     kit.running(), kit.cut()
     opened = kit.open()
     with pytest.raises(NoSuchCheckpoint, match=f"Checkpoint {opened} of region orders is open\\."):
-        kit.plane.read(lambda reader, row: reading.plan(reader, row, ids=[opened]))
+        kit.read(lambda reader, row: reading.plan(reader, row, ids=[opened]))
 
 
 def test_t2_an_archive_that_lost_rows_is_data_loss_and_not_a_shorter_answer(landing: Landing) -> None:
@@ -237,7 +230,7 @@ def test_t2_an_archive_that_lost_rows_is_data_loss_and_not_a_shorter_answer(land
         assert row is not None
         tx.put(replace(row, archive_json='{"orders": {"0": [0, 10, 10]}}'))
 
-    landing.region.plane.do(lose)
+    landing.do(lose)
     with pytest.raises(DataLoss, match="archive of checkpoint 1 of region orders does not hold its 20 rows"):
         plan(landing)
 
@@ -259,13 +252,12 @@ def test_t2_an_archive_keeps_the_first_leader_epoch_and_offsets_that_had_no_rows
 
 
 def test_t2_as_many_archived_checkpoints_are_kept_as_history_says(landing: Landing) -> None:
-    for _ in range(4):
-        landing.land(10)
+    landing.land(10, times=4)
     landing.retire(1, 2, history=2)
     assert plan(landing).checkpoints == (1, 2, 3, 4)
     landing.retire(3, history=2)
     assert plan(landing, after=1).checkpoints == (2, 3, 4)
-    told = landing.region.plane.read(lambda reader, _: [e for e in events.since(reader, 0) if e.kind == "retired"])
+    told = landing.read(lambda reader, _: [e for e in events.since(reader, 0) if e.kind == "retired"])
     assert [(e.text, e.checkpoint) for e in told] == [("2 checkpoints, 4 segments", 3), ("1 checkpoint, 2 segments", 3)]
 
 
@@ -274,7 +266,7 @@ def test_t1_a_superseded_checkpoint_that_a_reader_is_past_may_go(kit: Kit) -> No
     first, second, third = kit.cut(), kit.cut(), kit.cut()
     kit.do(lambda tx: reading.follow(tx, stream="s", holder="me", after=second, length=30))
     kit.do(lambda tx: resets.request(tx, cause="c", by="me", target=first))
-    assert kit.plane.read(retire.plan).retire == (second,), f"{third} is held"
+    assert kit.read(retire.plan).retire == (second,), f"{third} is held"
 
 
 def test_t1_what_a_reader_reads_stays_also_when_a_rewind_left_it_behind(kit: Kit) -> None:
@@ -283,13 +275,13 @@ def test_t1_what_a_reader_reads_stays_also_when_a_rewind_left_it_behind(kit: Kit
     taken = kit.do(lambda tx: reading.take(tx, holder="me", token="r", length=30, after=first))
     kit.do(lambda tx: resets.request(tx, cause="c", by="me", target=first))
     assert kit.do(lambda tx: retire.retire(tx, (second, third))) == []
-    plan = kit.plane.read(retire.plan)
+    plan = kit.read(retire.plan)
     assert plan.retire == ()
     assert any("me reads" in why for why in plan.held)
-    kit.do(lambda tx: reading.release(tx, taken.lease))
-    assert kit.plane.read(retire.plan).retire == (second, third)
+    kit.do(lambda tx: leases.release(tx, taken.lease))
+    assert kit.read(retire.plan).retire == (second, third)
     kit.do(lambda tx: reading.follow(tx, stream="s", holder="a stream", after=third, length=30.0))
-    plan = kit.plane.read(retire.plan)
+    plan = kit.read(retire.plan)
     assert (plan.retire, plan.held) == ((second, third), ()), "who has it behind it does not hold it"
 
 
@@ -311,9 +303,9 @@ def test_which_checkpoints_have_rows(kit: Kit, asked: dict[str, Any], ids: list[
     for rows in (5, 0, 5, 5):
         kit.cut(rows)
         kit.now += 10.0
-    assert kit.plane.read(lambda reader, _: checkpoints.filled(reader, **asked)) == ids
-    assert kit.plane.read(lambda reader, _: checkpoints.rows_of(reader, [1, 3])) == {1: 10, 3: 10}
-    merged = kit.plane.read(lambda reader, _: checkpoints.offsets(reader, 1, 3))
+    assert kit.read(lambda reader, _: checkpoints.filled(reader, **asked)) == ids
+    assert kit.read(lambda reader, _: checkpoints.rows_of(reader, [1, 3])) == {1: 10, 3: 10}
+    merged = kit.read(lambda reader, _: checkpoints.offsets(reader, 1, 3))
     assert sorted((m.checkpoint, m.partition, m.from_offset, m.to_offset) for m in merged) == [
         (1, 0, 0, 5),
         (1, 1, 0, 5),

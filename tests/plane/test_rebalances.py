@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
 from crkafka_core.model.errors import NotRunning, NotSettled
 from crkafka_core.model.phase import Phase
-from crkafka_core.plane import halting, life
-from tests.plane.conftest import P0, P1
-
-if TYPE_CHECKING:
-    from tests.plane.conftest import Kit
+from crkafka_core.plane import epochs, life
+from tests.plane.conftest import P0, P1, Kit
 
 
 def test_R3_one_rebalance_makes_one_reset_however_many_members_it_hits(kit: Kit) -> None:
@@ -45,7 +41,7 @@ def test_G8_no_cut_and_no_resume_before_the_group_is_settled(kit: Kit) -> None:
     kit.do(lambda tx: tx.put(replace(kit.member(0), assignment_json="")))
     with pytest.raises(NotSettled, match="orders/0"):
         kit.open()
-    kit.do(lambda tx: halting.halt(tx, "disk full"))
+    kit.do(lambda tx: epochs.halt(tx, "disk full"))
     with pytest.raises(NotRunning, match="is STOPPED: disk full; a cut needs RUNNING"):
         kit.open()
 

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from crkafka_core.model.phase import Phase
 from crkafka_core.plane import alarms, cuts, life, members, resets
-from tests.plane.conftest import LIMITS, P0
-
-if TYPE_CHECKING:
-    from tests.plane.conftest import Kit
+from tests.plane.conftest import LIMITS, P0, Kit
 
 
 def test_57_member_that_flaps_slower_than_cuts_come_ends_in_stopped_with_its_name(make_kit: type[Kit]) -> None:
@@ -41,7 +36,7 @@ def test_X6_a_member_that_dies_in_each_cut_stops_the_region_though_the_cuts_merg
         kit.contribute(cut, 0, rows)
         kit.dies(1)
         if kit.row.phase is not Phase.STOPPED:
-            alarm = kit.plane.read(alarms.no_merge)
+            alarm = kit.read(alarms.no_merge)
             kit.settle()
     assert (kit.row.phase, kit.row.stop_member) == (Phase.STOPPED, "orders/1")
     assert "10 times without a completed cut" in kit.row.stop_reason

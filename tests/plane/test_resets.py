@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import pytest
 
 from crkafka_core.model.errors import DataLoss, NoSuchCheckpoint, NotRunning, RegionStopped, Stale
-from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import TRANSITIONS, Phase, Wanted
 from crkafka_core.model.plural import listed
 from crkafka_core.model.rows import Event, Initial, Reset, ResetCause
-from crkafka_core.plane import alarms, cuts, halting, life, members, permits, resets, restored, retire, starts, tables
-from tests.plane.conftest import LIMITS
-
-if TYPE_CHECKING:
-    from tests.plane.conftest import Kit
-
-P0, P1 = TP("t", 0), TP("t", 1)
+from crkafka_core.plane import alarms, epochs, life, members, merging, permits, resets, restored, retire, starts, tables
+from tests.plane.conftest import LIMITS, P0, P1, Kit
 
 
 def test_x5_a_persons_reset_repeated_with_its_token_raises_the_epoch_once(kit: Kit) -> None:
@@ -84,9 +77,7 @@ def test_x6_hours_of_failing_storage_back_off_and_never_overflow(kit: Kit) -> No
     assert kit.row.not_before == kit.now + 60.0
 
 
-def test_x6_the_budget_sees_forced_resets_between_counted_ones_of_the_same_member(
-    make_kit: type[Kit],
-) -> None:
+def test_x6_the_budget_sees_forced_resets_between_counted_ones_of_the_same_member(make_kit: type[Kit]) -> None:
     kit = make_kit(max_consecutive_resets=100).running()
     for _ in range(9):
         kit.dies(0)
@@ -109,7 +100,7 @@ def test_g10_who_goes_on_after_a_restored_backup_is_above_all_that_was_seen(kit:
     """What bears a lower number may be of the newer state that is gone."""
     kit.running()
     kit.cut()
-    kit.do(lambda tx: halting.halt(tx, "an older backup"))
+    kit.do(lambda tx: epochs.halt(tx, "an older backup"))
     kit.do(lambda tx: restored.rewind(tx, restored.Seen(epoch=90, checkpoint=70, where="x"), by="me"))
     assert kit.row.epoch == 91
     kit.settle()
@@ -164,7 +155,7 @@ def test_74_twenty_joins_with_cuts_between_count_against_nobody(kit: Kit) -> Non
         cut = kit.open()
         for n in range(number + 1):
             kit.contribute(cut, n, held={P0} if n == 0 else {P1} if n == 1 else set())
-        kit.do(lambda tx, c=cut: cuts.merge(tx, c))  # type: ignore[misc]
+        kit.do(lambda tx, c=cut: merging.merge(tx, c))  # type: ignore[misc]
         kit.now += 25.0
     joins = [r for r in kit.resets() if r.cause is ResetCause.JOIN]
     assert [r.member for r in joins] == [f"orders/{n}" for n in range(2, 22)], "each reset names who joined"
@@ -268,7 +259,7 @@ def test_who_asked_for_a_reset_and_where_to_is_one_sentence_wherever_it_is_told(
     assert kit.row.reset_cause == kit.resets()[-1].text == kit.events("reset")[-1].text == told
     assert [e.text for e in kit.events("rewind")] == ([] if target is None else [f"head 2 → {target}: {told}"])
     kit.now += 200.0
-    alarm = kit.plane.read(alarms.current)
+    alarm = kit.read(alarms.current)
     if target is None:
         assert f"; it is {kit.row.phase}: {told}" in alarm
     else:
@@ -279,10 +270,10 @@ def test_who_asked_for_a_reset_and_where_to_is_one_sentence_wherever_it_is_told(
 def test_a_start_says_who_asked_and_where_the_region_goes_on(kit: Kit) -> None:
     kit.do(lambda tx: life.start(tx, by="anna"))
     assert kit.row.reset_cause == "the region was started by anna, and goes on from initial state"
-    kit.do(lambda tx: halting.idle(tx, "test"))
+    kit.do(lambda tx: epochs.idle(tx, "test"))
     kit.running()
     kit.cut()
-    kit.do(lambda tx: halting.idle(tx, "test"))
+    kit.do(lambda tx: epochs.idle(tx, "test"))
     kit.do(lambda tx: life.start(tx, by="anna"))
     assert kit.row.reset_cause == "the region was started by anna, and goes on from checkpoint 1"
 
@@ -304,7 +295,7 @@ def _story(kit: Kit, after_each: Callable[[Kit], None]) -> list[object]:
         kit.dies(1)
         tell()
         kit.advance(31.0), kit.advance(1.0)
-        told.append(kit.plane.read(lambda reader, row: alarms.current(reader, row)))
+        told.append(kit.read(lambda reader, row: alarms.current(reader, row)))
         kit.settle()
         if step == 5:
             kit.fail(0)
@@ -382,7 +373,7 @@ def test_x6_a_reset_before_the_last_completed_cut_kept_none_away_since(make_kit:
 def test_g9_an_idle_region_is_not_reset_and_goes_back_only_to_another_checkpoint(kit: Kit) -> None:
     kit.running()
     first, head = kit.cut(), kit.cut()
-    kit.do(lambda tx: halting.idle(tx, "test"))
+    kit.do(lambda tx: epochs.idle(tx, "test"))
     for target in (None, head):
         with pytest.raises(NotRunning, match=r"is idle: there is nothing to reset.*Name a target"):
             kit.do(lambda tx, t=target: resets.request(tx, by="me", target=t))  # type: ignore[misc]
@@ -394,7 +385,7 @@ def test_g9_an_idle_region_is_not_reset_and_goes_back_only_to_another_checkpoint
 
 def test_x6_a_stopped_region_tells_who_fails_why_it_is_stopped(kit: Kit) -> None:
     kit.running()
-    kit.do(lambda tx: halting.halt(tx, "the disk is full"))
+    kit.do(lambda tx: epochs.halt(tx, "the disk is full"))
     with pytest.raises(RegionStopped, match=r"is stopped: the disk is full.*`crkafka start`"):
         kit.fail(0)
 
@@ -405,7 +396,7 @@ def test_x6_only_a_persons_word_leads_out_of_stopped_and_none_when_it_is_wanted_
     kit: Kit, cause: ResetCause, wanted: Wanted
 ) -> None:
     kit.running()
-    kit.do(lambda tx: halting.halt(tx, "the disk is full"))
+    kit.do(lambda tx: epochs.halt(tx, "the disk is full"))
     kit.do(lambda tx: tx.set_region(wanted=wanted))
     kit.do(lambda tx: resets.begin(tx, cause, "x"))
     persons = cause in (ResetCause.PERSON, ResetCause.START, ResetCause.RESTORED)
@@ -491,7 +482,7 @@ def _cut_of_the_new_one(kit: Kit) -> None:
     checkpoint = kit.open()
     for number in (0, 1):
         kit.contribute(checkpoint, number, 5, topic_ids={"t": "id-t2"})
-    kit.do(lambda tx: cuts.merge(tx, checkpoint))
+    kit.do(lambda tx: merging.merge(tx, checkpoint))
 
 
 @pytest.mark.parametrize("lost", [True, False])

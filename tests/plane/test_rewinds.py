@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from crkafka_core.model.errors import NoSuchCheckpoint, Stale
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import CheckpointStatus
-from crkafka_core.plane import halting, life, permits, resets
+from crkafka_core.plane import epochs, life, permits, resets
 from crkafka_core.plane.status import waits_for
-
-if TYPE_CHECKING:
-    from tests.plane.conftest import Kit
+from tests.plane.conftest import Kit
 
 
 def test_53_reset_asked_for_meanwhile_keeps_or_lowers_the_target(kit: Kit) -> None:
@@ -38,7 +34,7 @@ def test_66_region_that_was_rewound_and_stopped_does_not_run_before_its_tables_a
     kit.do(lambda tx: permits.permit_commit(tx, "bronze", holder="writer", token="w"))
     kit.do(lambda tx: resets.request(tx, cause="back", by="me", target=first))
     assert kit.row.phase is Phase.REWINDING
-    kit.do(lambda tx: halting.halt(tx, "test"))
+    kit.do(lambda tx: epochs.halt(tx, "test"))
     kit.do(lambda tx: life.start(tx, by="me"))
     kit.settle()
     assert kit.row.phase is Phase.REWINDING
@@ -48,7 +44,7 @@ def test_66_region_that_was_rewound_and_stopped_does_not_run_before_its_tables_a
         kit.register(number)
     kit.settle()
     assert kit.row.phase is Phase.REWINDING
-    assert kit.plane.read(waits_for) == "what was superseded leaves bronze first"
+    assert kit.read(waits_for) == "what was superseded leaves bronze first"
     permit = kit.do(lambda tx: permits.permit_fence(tx, "bronze", holder="me", token="f"))
     assert permit is not None
     kit.do(lambda tx: permits.finish_fence(tx, permit, version="7"))

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from crkafka_core.model.phase import Phase
-from crkafka_core.plane import alarms, cuts, life, members, resets, settling
+from crkafka_core.plane import alarms, life, members, merging, resets, settling
 from crkafka_core.plane.status import status_of
-from tests.plane.conftest import LIMITS, P0, P1
-
-if TYPE_CHECKING:
-    from tests.plane.conftest import Kit
+from tests.plane.conftest import LIMITS, P0, P1, Kit
 
 
 def test_g8_members_of_a_region_started_again_are_waited_for_as_at_first(kit: Kit) -> None:
@@ -18,7 +13,7 @@ def test_g8_members_of_a_region_started_again_are_waited_for_as_at_first(kit: Ki
     kit.do(lambda tx: life.stop(tx, token="stop", by="me"))
     for number in (0, 1):
         kit.contribute(kit.row.open_cut, number)
-    kit.do(lambda tx: cuts.merge(tx, kit.row.open_cut))
+    kit.do(lambda tx: merging.merge(tx, kit.row.open_cut))
     assert kit.row.phase is Phase.IDLE
     for number in (0, 1):
         kit.do(lambda tx, n=f"orders/{number}": members.leave(tx, n, kit.live[n]))  # type: ignore[misc]
@@ -94,7 +89,7 @@ def test_m7_a_region_whose_topic_does_not_exist_yet_waits_for_it_without_attempt
     for _ in range(50):
         kit.advance(30.0)
     assert (kit.row.phase, kit.row.consecutive) == (Phase.BIRTH, 0)
-    assert "no topic" in kit.plane.read(settling.unready)
+    assert "no topic" in kit.read(settling.unready)
     kit.settle()
     assert kit.row.phase is Phase.RUNNING
 
@@ -109,7 +104,7 @@ def test_g8_foreign_members_of_the_group_are_named_when_it_does_not_settle(kit: 
         "kafka-console-consumer",
         "crkafka-other/0-a",
     ]
-    found = kit.plane.read(lambda reader, _: alarms.foreign(reader, row, clients))
+    found = kit.read(lambda reader, _: alarms.foreign(reader, row, clients))
     assert found == ["crkafka-other/0-a", "kafka-console-consumer"]
     kit.do(lambda tx: alarms.strangers(tx, found, by="orders/0"))
     assert not kit.events("foreign members"), "it is not late yet"
@@ -117,14 +112,14 @@ def test_g8_foreign_members_of_the_group_are_named_when_it_does_not_settle(kit: 
     for _ in range(3):
         kit.do(lambda tx: alarms.strangers(tx, found, by="orders/0"))
     assert len(kit.events("foreign members")) == 1
-    alarm = kit.plane.read(status_of).alarm
+    alarm = kit.read(status_of).alarm
     assert "kafka-console-consumer" in alarm
     assert "not settled for 31 s" in alarm
     kit.do(lambda tx: alarms.strangers(tx, ["another"], by="orders/0"))
-    alarm = kit.plane.read(status_of).alarm
+    alarm = kit.read(status_of).alarm
     assert "not of this region: another" in alarm and "console" not in alarm, "those that are there now"
     kit.do(lambda tx: alarms.strangers(tx, [], by="orders/0"))
-    assert "not of this region" not in kit.plane.read(status_of).alarm
+    assert "not of this region" not in kit.read(status_of).alarm
     assert len(kit.events("foreign members")) == 1
 
 
@@ -132,20 +127,20 @@ def test_x8_the_alarm_says_what_is_missing_now_and_what_members_wait_for(kit: Ki
     """It said what was missing when it was raised; and that the leader was away stood in SQL, and nowhere else."""
     kit.do(lambda tx: life.start(tx, by="test"))
     kit.advance(31.0)
-    assert "no member is there" in kit.plane.read(status_of).alarm
+    assert "no member is there" in kit.read(status_of).alarm
     kit.advance(60.0)
     for number in (0, 1):
         kit.register(number)
         name = f"orders/{number}"
         why = {"unavailable": "NOT_LEADER_FOR_PARTITION"}
         kit.do(lambda tx, name=name, why=why: members.renew(tx, name, kit.live[name], why))
-    status = kit.plane.read(status_of)
+    status = kit.read(status_of)
     waits = "no report of what it holds from orders/0, orders/1; orders/0, orders/1: NOT_LEADER_FOR_PARTITION"
     assert status.waits_for == waits
     assert f"not settled for 91 s: {waits}" in status.alarm
     assert len(kit.events("unsettled")) == 1
     kit.settle()
-    assert kit.plane.read(status_of).alarm == ""
+    assert kit.read(status_of).alarm == ""
 
 
 def test_x7_an_attempt_has_its_time_from_when_the_group_was_settled_last(kit: Kit) -> None:
@@ -157,9 +152,9 @@ def test_x7_an_attempt_has_its_time_from_when_the_group_was_settled_last(kit: Ki
     epoch = kit.row.epoch
     kit.do(lambda tx: life.scale(tx, 3, by="me"))
     kit.advance(1.0)
-    assert "2 of 3 members are there" in kit.plane.read(settling.unsettled)
+    assert "2 of 3 members are there" in kit.read(settling.unsettled)
     kit.advance(LIMITS.start_grace)
-    assert kit.plane.read(settling.unsettled) == ""
+    assert kit.read(settling.unsettled) == ""
     kit.advance(LIMITS.reset_timeout)
     assert kit.row.epoch == epoch
     kit.advance(1.0)

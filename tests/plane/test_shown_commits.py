@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def _acknowledge(landing: Landing, number: int, holds: int) -> bool:
     """What the table itself shows."""
-    return landing.region.plane.do(lambda tx: permits.acknowledge(tx, "bronze", number, holds=holds, version="found"))
+    return landing.do(lambda tx: permits.acknowledge(tx, "bronze", number, holds=holds, version="found"))
 
 
 def test_a_commit_that_the_table_shows_is_acknowledged_once_and_by_its_last_number_alone(
@@ -29,7 +29,7 @@ def test_a_commit_that_the_table_shows_is_acknowledged_once_and_by_its_last_numb
     assert _acknowledge(landing, 1, 1)
     assert (table(landing).acknowledged, table(landing).version) == (1, "found")
     assert table(landing).rewind_epoch == 0, "all that it shows is live: it owes no fence"
-    (told,) = landing.region.plane.read(lambda reader, _: events.last(reader, 1))
+    (told,) = landing.read(lambda reader, _: events.last(reader, 1))
     assert told.text == "bronze: commit 1 was in the table, and not acknowledged yet"
     assert not _acknowledge(landing, 1, 1)
     clock.now += 100
@@ -43,9 +43,9 @@ def test_a_commit_that_the_table_shows_is_acknowledged_once_and_by_its_last_numb
 def test_x4_a_commit_that_the_table_shows_of_superseded_checkpoints_owes_a_fence(landing: Landing) -> None:
     landing.land(10), landing.land(10)
     allowed(landing)
-    landing.region.plane.do(lambda tx: tables.undeclare(tx, "bronze"))
+    landing.do(lambda tx: tables.undeclare(tx, "bronze"))
     landing.rewind(1)
-    landing.region.plane.do(lambda tx: tables.declare(tx, "bronze", "delta", "lake.shop.bronze"))
+    landing.do(lambda tx: tables.declare(tx, "bronze", "delta", "lake.shop.bronze"))
     assert _acknowledge(landing, 1, 2)
     assert landed(landing) == {}, (
         "what stays in it is all that is merged; a member asks for this in a cut, before the fence"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,11 +11,8 @@ from crkafka_core.model.errors import DataLoss, Refused, Stale, Superseded
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Initial, Start
-from crkafka_core.plane import life, resets, skips, starts
-from tests.plane.conftest import P0, P1
-
-if TYPE_CHECKING:
-    from tests.plane.conftest import Kit
+from crkafka_core.plane import life, resets, starts
+from tests.plane.conftest import P0, P1, Kit
 
 
 def test_s4_an_accepted_gap_holds_until_it_is_merged(kit: Kit) -> None:
@@ -63,16 +59,16 @@ def test_x9_a_person_passes_over_what_no_client_can_read_and_the_gap_is_recorded
     kit.cut(10)
     for first, last in ((3, 9), (11, 12)):
         with pytest.raises(Refused, match="stands at offset 10"):
-            kit.do(lambda tx, f=first, t=last: skips.skip(tx, P0, f, t, by="ann"))
+            kit.do(lambda tx, f=first, t=last: resets.skip(tx, P0, f, t, by="ann"))
     with pytest.raises(Refused, match="knows no partition"):
-        kit.do(lambda tx: skips.skip(tx, TP("u", 0), 10, 10, by="ann"))
-    assert kit.do(lambda tx: skips.skip(tx, P0, 10, 12, by="ann")) == 13
+        kit.do(lambda tx: resets.skip(tx, TP("u", 0), 10, 10, by="ann"))
+    assert kit.do(lambda tx: resets.skip(tx, P0, 10, 12, by="ann")) == 13
     kit.settle()
     assert kit.at == {P0: 13, P1: 10}
     assert kit.events("skip")[-1].by == "ann"
     checkpoint = kit.cut(5)
     assert kit.checkpoint(checkpoint).status == "MERGED"
-    merged = kit.plane.read(lambda reader, row: starts.merged(reader, checkpoint))
+    merged = kit.read(lambda reader, row: starts.merged(reader, checkpoint))
     assert (merged[P0].from_offset, merged[P0].to_offset) == (13, 18)
 
 
@@ -80,17 +76,17 @@ def test_x9_a_skip_of_unknown_outcome_is_asked_again_and_done_once(kit: Kit) -> 
     kit.running()
     kit.cut(10)
     for _ in range(2):
-        assert kit.do(lambda tx: skips.skip(tx, P0, 10, 12, by="ann", token="t")) == 13
+        assert kit.do(lambda tx: resets.skip(tx, P0, 10, 12, by="ann", token="t")) == 13
     epoch = kit.row.epoch
     kit.settle()
     kit.cut(5)
-    assert kit.do(lambda tx: skips.skip(tx, P0, 10, 12, by="ann", token="t")) == 13, (
+    assert kit.do(lambda tx: resets.skip(tx, P0, 10, 12, by="ann", token="t")) == 13, (
         "also when a cut has come meanwhile"
     )
     assert kit.row.epoch == epoch
     assert len(kit.events("skip")) == 1
     with pytest.raises(Refused, match="behind already"):
-        kit.do(lambda tx: skips.skip(tx, P0, 10, 12, by="ann", token="another"))
+        kit.do(lambda tx: resets.skip(tx, P0, 10, 12, by="ann", token="another"))
 
 
 def test_s4_a_merged_offset_keeps_the_leader_epoch_of_its_last_record(kit: Kit) -> None:
@@ -102,12 +98,12 @@ def test_s4_a_merged_offset_keeps_the_leader_epoch_of_its_last_record(kit: Kit) 
     kit.do(lambda tx: resets.request(tx, cause="c", by="me"))
     found = kit.resolve(0, {P0, P1})
     assert found.leader_epochs == {P0: 3}, "the client is told of it with the seek"
-    looked = kit.plane.read(lambda reader, row: starts.lookup(reader, row, {P0: "id-t", P1: "id-t"}))
+    looked = kit.read(lambda reader, row: starts.lookup(reader, row, {P0: "id-t", P1: "id-t"}))
     assert looked.offsets[P0] == 10
     third_epoch = kit.row.epoch
     kit.do(lambda tx: resets.request(tx, cause="c", by="me"))
     assert kit.row.epoch > third_epoch
-    fresh = kit.plane.read(lambda reader, row: starts.lookup(reader, row, {P0: "id-t", P1: "id-t"}))
+    fresh = kit.read(lambda reader, row: starts.lookup(reader, row, {P0: "id-t", P1: "id-t"}))
     assert fresh.leader_epochs == {P0: 3}, "what is unknown is not asked for"
     kit.settle()
     third = kit.cut(10)
@@ -118,12 +114,12 @@ def test_s4_the_first_leader_epoch_of_a_log_is_looked_at_as_any(kit: Kit) -> Non
     kit.running()
     kit.cut(10, epochs={P0: 0})
     kit.do(lambda tx: resets.request(tx, cause="c", by="me"))
-    looked = kit.plane.read(lambda reader, row: starts.lookup(reader, row, {P0: "id-t", P1: "id-t"}))
+    looked = kit.read(lambda reader, row: starts.lookup(reader, row, {P0: "id-t", P1: "id-t"}))
     assert looked.leader_epochs == {P0: 0}
 
 
 def merged_epochs(kit: Kit, checkpoint: int) -> dict[TP, int]:
-    rows = kit.plane.read(lambda reader, row: starts.merged(reader, checkpoint))
+    rows = kit.read(lambda reader, row: starts.merged(reader, checkpoint))
     return {tp: m.leader_epoch for tp, m in rows.items()}
 
 
@@ -147,11 +143,11 @@ def test_c3_a_gap_of_a_topic_that_is_no_longer_read_or_was_made_anew_is_no_place
     kit.resolve(0, {P0}, gaps={P0: starts.Gap(50, 70, "retention")})
 
     def begins(first: dict[TP, Initial]) -> dict[TP, int]:
-        return kit.plane.read(
+        return kit.read(
             lambda reader, row: starts.line_offsets(reader, row.epoch, head, first, starts.merged(reader, head))
         )
 
-    known = kit.plane.read(lambda reader, _: starts.known(reader))
+    known = kit.read(lambda reader, _: starts.known(reader))
     assert begins(known) == {P0: 70, P1: 50}
     assert begins({P1: known[P1]}) == {P1: 50}
     assert begins({P0: replace(known[P0], topic_id="new", offset=3)}) == {P0: 3}
@@ -184,10 +180,10 @@ def test_s1_starts_asked_for_before_a_reset_or_from_another_head_are_not_written
     kit: Kit, past: dict[str, int]
 ) -> None:
     kit.running()
-    before = kit.plane.read(lambda reader, _: reader.select(Start))
+    before = kit.read(lambda reader, _: reader.select(Start))
     with pytest.raises(Stale, match="Starts were asked for epoch"):
         _resolve(kit, **past)
-    assert kit.plane.read(lambda reader, _: reader.select(Start)) == before
+    assert kit.read(lambda reader, _: reader.select(Start)) == before
 
 
 def test_s1_a_replaced_process_writes_no_starts(kit: Kit) -> None:
@@ -228,7 +224,6 @@ def _resolve(
             base=row.head + base,
             topic_ids=dict.fromkeys(held, ids),
             proposals={},
-            gaps=gaps or {},
-            accept_gaps=False,
+            gaps=gaps,
         )
     )

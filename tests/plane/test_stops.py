@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from crkafka_core.model.errors import DataLoss, Refused, RegionStopped
 from crkafka_core.model.phase import Phase, Wanted
 from crkafka_core.model.rows import ResetCause
-from crkafka_core.plane import alarm_rows, cuts, halting, life, members, resets, starts
+from crkafka_core.plane import epochs, events, life, members, merging, resets, starts
 from crkafka_core.plane.status import status_of
 from crkafka_core.region import waiting
-from tests.plane.conftest import LIMITS, P0, P1
-
-if TYPE_CHECKING:
-    from tests.plane.conftest import Kit
+from tests.plane.conftest import LIMITS, P0, P1, Kit
 
 
 def _stopped(kit: Kit) -> list[str]:
@@ -39,7 +34,7 @@ def test_g9_a_stop_in_an_unsettled_moment_waits_for_the_group_and_cuts(kit: Kit,
     cut = kit.row.open_cut
     for number in (0, 1):
         kit.contribute(cut, number, 10)
-    kit.do(lambda tx: cuts.merge(tx, cut))
+    kit.do(lambda tx: merging.merge(tx, cut))
     assert (kit.row.phase, kit.row.head) == (Phase.IDLE, cut)
 
 
@@ -64,9 +59,9 @@ def test_g9_a_stop_waits_no_longer_than_a_cut_may_take(kit: Kit) -> None:
     assert kit.advance(LIMITS.drain_timeout) is Phase.RUNNING
     assert kit.advance(1) is Phase.IDLE
     assert kit.row.head == 0
-    (alarm,) = kit.events(alarm_rows.NO_LAST_CUT)
+    (alarm,) = kit.events(events.NO_LAST_CUT)
     assert "stopped without a last cut" in alarm.text and "no report" in alarm.text
-    assert kit.plane.read(status_of).alarm == alarm.text, "who looks later is told too"
+    assert kit.read(status_of).alarm == alarm.text, "who looks later is told too"
 
 
 def test_g9_a_stop_of_a_region_without_members_waits_for_nobody(kit: Kit) -> None:
@@ -82,7 +77,7 @@ def test_g9_what_stops_a_region_that_is_wanted_stopped_leaves_it_idle(kit: Kit) 
     kit.running()
     kit.unsettle(0)
     kit.do(lambda tx: life.stop(tx, token="stop", by="me"))
-    kit.do(lambda tx: halting.halt(tx, "data loss", member="orders/0"))
+    kit.do(lambda tx: epochs.halt(tx, "data loss", member="orders/0"))
     assert kit.row.phase is Phase.IDLE
     assert _stopped(kit) == ["stopped without a last cut: data loss"]
 
@@ -90,15 +85,15 @@ def test_g9_what_stops_a_region_that_is_wanted_stopped_leaves_it_idle(kit: Kit) 
 @pytest.mark.parametrize("wanted", [True, False])
 def test_x6_a_stop_where_nothing_flows_aborts_nothing_and_raises_no_epoch(kit: Kit, wanted: bool) -> None:
     kit.running()
-    kit.do(lambda tx: resets.request(tx, cause="c", by="me") if wanted else halting.idle(tx, "test"))
+    kit.do(lambda tx: resets.request(tx, cause="c", by="me") if wanted else epochs.idle(tx, "test"))
     epoch = kit.row.epoch
-    kit.do(lambda tx: halting.halt(tx, "data loss"))
+    kit.do(lambda tx: epochs.halt(tx, "data loss"))
     assert (kit.row.phase, kit.row.epoch) == (Phase.STOPPED, epoch)
 
 
 def test_g9_a_region_that_rests_is_wanted_no_more_once_it_is_stopped(kit: Kit) -> None:
     kit.running()
-    kit.do(lambda tx: halting.idle(tx, "test"))
+    kit.do(lambda tx: epochs.idle(tx, "test"))
     kit.do(lambda tx: life.stop(tx, token="stop", by="me"))
     assert (kit.row.wanted, kit.row.phase) == (Wanted.STOP, Phase.IDLE)
 
@@ -130,7 +125,7 @@ def test_g9_a_region_that_is_started_during_its_last_cut_can_be_stopped_again_in
     kit.do(lambda tx: life.start(tx, by="bob"))
     for number in (0, 1):
         kit.contribute(first, number, 10)
-    kit.do(lambda tx: cuts.merge(tx, first))
+    kit.do(lambda tx: merging.merge(tx, first))
     assert (kit.row.phase, kit.row.epoch) == (Phase.RUNNING, epoch)
     assert _stop_unsettled(kit) > first
 
@@ -141,7 +136,7 @@ def test_g9_who_waits_for_a_stop_is_told_that_somebody_started_the_region_again(
     kit.do(lambda tx: life.start(tx, by="bob"))
     with pytest.raises(Refused, match="started again"):
         waiting.until_idle(kit.plane, lambda _: None)
-    kit.do(lambda tx: halting.halt(tx, "data loss"))
+    kit.do(lambda tx: epochs.halt(tx, "data loss"))
     with pytest.raises(RegionStopped, match="data loss"):
         waiting.until_idle(kit.plane, lambda _: None)
 
@@ -164,7 +159,6 @@ def test_g9_what_a_member_finds_wrong_after_the_stop_leaves_the_region_idle(kit:
                 topic_ids={P0: "id-t"},
                 proposals={},
                 gaps={P0: starts.Gap(10, 15, "retention")},
-                accept_gaps=False,
             )
         )
     assert kit.row.phase is Phase.IDLE

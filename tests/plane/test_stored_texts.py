@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from checkpoints_db import initialise, open_store
 from crkafka_core.config.resolving import remember
 from crkafka_core.model.rows import ROWS, Region
-from crkafka_core.plane import alarm_rows, events, halting, life, members, resets
+from crkafka_core.plane import epochs, events, life, members, resets
 from crkafka_core.plane.transact import ControlPlane
-
-if TYPE_CHECKING:
-    from tests.plane.conftest import Kit
+from tests.plane.conftest import Kit
 
 
 def test_x8_an_event_shows_no_secret_that_this_process_has_resolved(kit: Kit) -> None:
@@ -30,8 +27,8 @@ def test_nor_has_any_row_that_tells_why_a_region_reset_or_stopped(kit: Kit) -> N
     kit.open()
     said = "RuntimeError: refused: canary-in-a-row \0"
     kit.do(lambda tx: members.fail(tx, "orders/0", kit.live["orders/0"], said))
-    kit.do(lambda tx: halting.halt(tx, said))
-    kit.do(lambda tx: alarm_rows.raise_alarm(tx, "unsettled", said))
+    kit.do(lambda tx: epochs.halt(tx, said))
+    kit.do(lambda tx: events.raise_alarm(tx, "unsettled", said))
     with kit.plane.store.read("orders") as reader:
         rows = [row for kind in ROWS for row in reader.select(kind)]
     assert sum("refused: ***" in str(row) for row in rows) >= 5

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,11 +10,9 @@ from crkafka_core.model.errors import DataLoss, OldConfiguration
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Region
-from crkafka_core.plane import cuts, life, members, resets, starts
+from crkafka_core.plane import life, members, merging, resets, starts
 from crkafka_core.protocol import subscription
-
-if TYPE_CHECKING:
-    from tests.plane.conftest import Kit
+from tests.plane.conftest import Kit
 
 T0, U0 = TP("t", 0), TP("u", 0)
 IDS = {T0: "id-t", U0: "id-u"}
@@ -48,8 +45,6 @@ def _holds(kit: Kit, number: int, *held: TP, at: int = 0) -> None:
             base=row.head,
             topic_ids={tp: IDS[tp] for tp in held},
             proposals={tp: starts.Proposal(IDS[tp], at, "beginning") for tp in held},
-            gaps={},
-            accept_gaps=False,
         )
     )
     kit.report(number, set(held))
@@ -57,7 +52,7 @@ def _holds(kit: Kit, number: int, *held: TP, at: int = 0) -> None:
 
 
 def _known(kit: Kit) -> set[str]:
-    return kit.plane.read(lambda reader, row: {tp.topic for tp in starts.known(reader)})
+    return kit.read(lambda reader, row: {tp.topic for tp in starts.known(reader)})
 
 
 @pytest.fixture
@@ -79,7 +74,7 @@ def old(fresh: Kit) -> Kit:
     cut = kit.open()
     for number, tp in ((0, T0), (1, U0)):
         kit.contribute(cut, number, 10, held={tp}, topic_ids={tp.topic: IDS[tp]})
-    kit.do(lambda tx: cuts.merge(tx, cut))
+    kit.do(lambda tx: merging.merge(tx, cut))
     assert (kit.row.phase, _known(kit)) == (Phase.RUNNING, {"t", "u"})
     return kit
 
@@ -111,8 +106,8 @@ def test_76_a_dropped_topic_is_carried_forward_once_all_members_have_the_new_con
     old.at = {T0: 10}
     old.contribute(cut, 0, 5, held={T0})
     old.contribute(cut, 1, held=set())
-    old.do(lambda tx: cuts.merge(tx, cut))
-    merged = old.plane.read(lambda reader, row: starts.merged(reader, cut))
+    old.do(lambda tx: merging.merge(tx, cut))
+    merged = old.read(lambda reader, row: starts.merged(reader, cut))
     assert {tp: m.to_offset for tp, m in merged.items()} == {T0: 15, U0: 10}
 
 
@@ -188,7 +183,7 @@ def test_s4_a_topic_that_is_put_back_goes_on_where_it_was_left(old: Kit) -> None
     assert _known(old) == {"t"}, "it comes back with who holds it"
     _holds(old, 1, U0)
     assert (old.row.phase, _known(old)) == (Phase.RUNNING, {"t", "u"})
-    found = old.plane.read(lambda reader, row: starts.lookup(reader, row, IDS))
+    found = old.read(lambda reader, row: starts.lookup(reader, row, IDS))
     assert found.offsets == {T0: 10, U0: 10}
     assert [e.text for e in old.events("topic back")] == ["1 partition goes on where it was left"]
     assert len(old.events("birth", "partitions found")) == 2, "it is none that nobody saw before"
@@ -204,7 +199,7 @@ def test_s4_who_reads_a_forgotten_topic_that_is_dropped_once_more_does_not_say_a
     _register(fresh, 1, OLD)
     _configure(fresh, NEW)
     _holds(fresh, 1, U0, at=69)
-    found = fresh.plane.read(lambda reader, row: starts.lookup(reader, row, IDS))
+    found = fresh.read(lambda reader, row: starts.lookup(reader, row, IDS))
     assert found.offsets == {T0: 0, U0: 0}
     _register(fresh, 1, NEW)
     assert _known(fresh) == {"t"}, "it goes with its last reader"

@@ -6,7 +6,6 @@ import json
 import re
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,28 +14,26 @@ from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Table
 from crkafka_core.plane import cleanup, events, life, permits, tables
 from tests.plane.bronze import allowed, fence, finish, table
+from tests.plane.conftest import Kit
 from tests.rigs.landing import Landing
-
-if TYPE_CHECKING:
-    from tests.plane.conftest import Kit
 
 
 def test_an_undeclared_table_holds_nothing_back_and_owes_no_fence(landing: Landing) -> None:
     landing.land(10), landing.land(10)
     finish(landing, allowed(landing))
     landing.rewind(1)
-    landing.region.plane.do(lambda tx: tables.undeclare(tx, "bronze"))
-    assert landing.region.plane.read(lambda _, region: region.phase) is Phase.RESETTING
-    again = landing.region.plane.do(lambda tx: tables.declare(tx, "bronze", "delta", "lake.shop.other"))
+    landing.do(lambda tx: tables.undeclare(tx, "bronze"))
+    assert landing.read(lambda _, region: region.phase) is Phase.RESETTING
+    again = landing.do(lambda tx: tables.declare(tx, "bronze", "delta", "lake.shop.other"))
     assert (again.commits, again.acknowledged) == (1, 0)
-    (told,) = landing.region.plane.read(lambda reader, _: events.last(reader, 1))
+    (told,) = landing.read(lambda reader, _: events.last(reader, 1))
     assert (told.kind, told.text) == ("table declared", "bronze: delta at lake.shop.other")
     assert allowed(landing, "b").commit.number == 2
 
 
 def test_a_table_is_behind_until_it_has_the_head_unless_it_is_left_to_others(landing: Landing) -> None:
     def late(*left: str) -> dict[str, int]:
-        return landing.region.plane.read(lambda reader, region: tables.late(reader, region, left))
+        return landing.read(lambda reader, region: tables.late(reader, region, left))
 
     assert late() == {}
     landing.land(10), landing.land(10)
@@ -48,7 +45,7 @@ def test_a_table_is_behind_until_it_has_the_head_unless_it_is_left_to_others(lan
 
 def test_how_far_a_table_was_by_a_time_is_told_by_its_commits(landing: Landing) -> None:
     def advanced(by: float) -> int:
-        return landing.region.plane.read(lambda reader, _: tables.advanced(reader, table(landing), by=by))
+        return landing.read(lambda reader, _: tables.advanced(reader, table(landing), by=by))
 
     landing.land(10)
     assert advanced(9e9) == 0
@@ -58,7 +55,7 @@ def test_how_far_a_table_was_by_a_time_is_told_by_its_commits(landing: Landing) 
 
 def test_a_table_declared_otherwise_is_refused(landing: Landing) -> None:
     with pytest.raises(Refused, match=r"declared as delta at lake\.shop\.bronze"):
-        landing.region.plane.do(lambda tx: tables.declare(tx, "bronze", "delta", "/t/bronze"))
+        landing.do(lambda tx: tables.declare(tx, "bronze", "delta", "/t/bronze"))
 
 
 @pytest.mark.parametrize(
@@ -78,8 +75,8 @@ def test_a_table_declared_otherwise_is_refused(landing: Landing) -> None:
 def test_K6_raw_tables_whose_log_is_reached_without_spark_need_none(
     landing: Landing, format: str, path: str, shape: str, adopts: bool, needs_spark: bool
 ) -> None:
-    made = landing.region.plane.do(lambda tx: tables.declare(tx, "other", format, path, shape=shape))
-    fed = landing.region.plane.read(lambda reader, row: tables.fed_by_spark(reader, row, ()))
+    made = landing.do(lambda tx: tables.declare(tx, "other", format, path, shape=shape))
+    fed = landing.read(lambda reader, row: tables.fed_by_spark(reader, row, ()))
     assert (made.layout == tables.FILES, tables.needs_spark(made)) == (adopts, needs_spark)
     assert (made.name in {t.name for family in fed for t in family}) == needs_spark
 
@@ -90,15 +87,15 @@ def test_K6_configuration_that_moves_a_table_is_refused_and_what_it_acknowledged
 ) -> None:
     landing.land(10)
     finish(landing, allowed(landing))
-    store, before = landing.region.plane.store, landing.region.plane.read(lambda _, region: region)
+    store, before = landing.region.plane.store, landing.read(lambda _, region: region)
     changed = replace(before, config_json='{"other": true}')
     with pytest.raises(
         Refused, match=r"declared as delta at lake.shop.bronze.*`crkafka tables undeclare bronze` first"
     ):
         life.declare(store, changed, (Table("orders", "bronze", format, path),))
     assert (table(landing).path, table(landing).acknowledged) == ("lake.shop.bronze", 1)
-    assert landing.region.plane.read(lambda _, region: region) == before  # nothing of the new configuration is kept
-    landing.region.plane.do(lambda tx: tables.undeclare(tx, "bronze"))
+    assert landing.read(lambda _, region: region) == before  # nothing of the new configuration is kept
+    landing.do(lambda tx: tables.undeclare(tx, "bronze"))
     life.declare(store, changed, (Table("orders", "bronze", format, path),))
     adopts = table(landing).layout == tables.FILES
     if adopts:  # it may hold what was superseded meanwhile
@@ -112,7 +109,7 @@ def test_K6_configuration_that_moves_a_table_is_refused_and_what_it_acknowledged
 
 def test_K6_a_table_with_rows_of_one_shape_takes_no_other(landing: Landing) -> None:
     def declare(shape: str, output: str = "") -> Table:
-        return landing.region.plane.do(
+        return landing.do(
             lambda tx: tables.declare(tx, "bronze", "delta", "lake.shop.bronze", shape=shape, output=output)
         )
 
@@ -130,26 +127,22 @@ def test_K6_a_table_with_rows_of_one_shape_takes_no_other(landing: Landing) -> N
 
 def test_K6_a_table_of_records_as_they_are_takes_no_shape(landing: Landing) -> None:
     landing.land(4)
-    permit = landing.region.plane.do(lambda tx: permits.permit_commit(tx, "bronze", holder="h", token="t"))
+    permit = landing.do(lambda tx: permits.permit_commit(tx, "bronze", holder="h", token="t"))
     assert permit is not None
-    landing.region.plane.do(lambda tx: permits.finish_commit(tx, permit, version="1", rows=permit.plan.rows))
+    landing.do(lambda tx: permits.finish_commit(tx, permit, version="1", rows=permit.plan.rows))
     with pytest.raises(Refused, match=r"declared without a shape.*undeclare"):
-        landing.region.plane.do(
-            lambda tx: tables.declare(tx, "bronze", "delta", "lake.shop.bronze", shape="shop.shapes:typed")
-        )
+        landing.do(lambda tx: tables.declare(tx, "bronze", "delta", "lake.shop.bronze", shape="shop.shapes:typed"))
 
 
 def test_K6_tables_of_one_shape_are_siblings(landing: Landing) -> None:
     def declare(name: str, shape: str, output: str = "") -> Table:
-        return landing.region.plane.do(
-            lambda tx: tables.declare(tx, name, "delta", f"/t/{name}", shape=shape, output=output)
-        )
+        return landing.do(lambda tx: tables.declare(tx, name, "delta", f"/t/{name}", shape=shape, output=output))
 
     dead, good = declare("failed", "m:f", "dead"), declare("orders", "m:f")
     declare("others", "m:g")
-    assert landing.region.plane.read(lambda reader, _: tables.siblings(reader, dead)) == [good, dead]
-    raw = landing.region.plane.read(lambda reader, row: tables.of(reader, "bronze"))
-    assert landing.region.plane.read(lambda reader, _: tables.siblings(reader, raw)) == [raw]
+    assert landing.read(lambda reader, _: tables.siblings(reader, dead)) == [good, dead]
+    raw = landing.read(lambda reader, row: tables.of(reader, "bronze"))
+    assert landing.read(lambda reader, _: tables.siblings(reader, raw)) == [raw]
 
 
 def test_K6_two_tables_for_one_output_of_a_shape_are_refused(landing: Landing) -> None:
@@ -170,27 +163,27 @@ def test_two_tables_at_one_path_are_refused(landing: Landing) -> None:
         Refused,
         match=r"declared at one path: lake.shop.bronze.*keep bronze, or `crkafka tables undeclare bronze`, and silver",
     ):
-        landing.region.plane.do(lambda tx: tables.declare(tx, "silver", "delta", "lake.shop.bronze"))
+        landing.do(lambda tx: tables.declare(tx, "silver", "delta", "lake.shop.bronze"))
 
 
 def _fed(landing: Landing) -> list[list[str]]:
-    fed = landing.region.plane.read(lambda reader, row: tables.fed_by_spark(reader, row, ()))
+    fed = landing.read(lambda reader, row: tables.fed_by_spark(reader, row, ()))
     return [[t.name for t in family] for family in fed]
 
 
 def test_K6_spark_is_fed_each_table_by_itself_and_those_of_one_shape_together(landing: Landing) -> None:
     for name, output in (("dead", "dead"), ("good", "")):
-        landing.region.plane.do(
+        landing.do(
             lambda tx, n=name, o=output: tables.declare(tx, n, "delta", f"/t/{n}", shape="m:f", output=o)  # type: ignore[misc]
         )
-    landing.region.plane.do(lambda tx: tables.declare(tx, "raw", "delta", "lake.shop.raw"))
+    landing.do(lambda tx: tables.declare(tx, "raw", "delta", "lake.shop.raw"))
     assert _fed(landing) == [["bronze"], ["good", "dead"], ["raw"]]
 
 
 def test_k6_a_table_is_declared_with_its_shape_and_which_of_its_outputs(kit: Kit) -> None:
     table = Table("orders", "failed", "delta", "/t/failed", shape="shop:f", output="dead")
     life.declare(kit.plane.store, kit.row, (table,))
-    (stored,) = kit.plane.read(lambda reader, _: life.tables_of(reader))
+    (stored,) = kit.read(lambda reader, _: life.tables_of(reader))
     assert (stored.shape, stored.output) == ("shop:f", "dead")
 
 
@@ -199,8 +192,7 @@ def test_T2_a_table_that_is_declared_once_checkpoints_are_forgotten_begins_behin
     landing: Landing, fenced: bool
 ) -> None:
     """It was refused for ever, since what led to the first one that is known is not there, and held back retirement."""
-    for _ in range(4):
-        landing.land(10)
+    landing.land(10, times=4)
     finish(landing, allowed(landing))
     landing.retire(1, 2, 3, history=1)
     plane = landing.region.plane
@@ -232,8 +224,7 @@ def test_T2_a_table_of_which_kafka_has_let_go_the_beginning_can_begin_later_by_a
     landing: Landing,
 ) -> None:
     """It keeps all else from being retired meanwhile."""
-    for _ in range(4):
-        landing.land(10)
+    landing.land(10, times=4)
     finish(landing, allowed(landing))
     landing.retire(1, 2, 3)
     plane = landing.region.plane
@@ -246,8 +237,7 @@ def test_T2_a_table_of_which_kafka_has_let_go_the_beginning_can_begin_later_by_a
 
 def test_T2_what_a_table_has_not_got_is_not_forgotten(landing: Landing) -> None:
     """A shorter `history` left it before a hole for ever."""
-    for _ in range(5):
-        landing.land(10)
+    landing.land(10, times=5)
     finish(landing, allowed(landing))
     landing.retire(1, 2, 3, 4)
     plane = landing.region.plane

@@ -12,8 +12,9 @@ from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import ClientState, Phase
 from crkafka_core.model.rows import ResetCause
 from crkafka_core.protocol import signals as sg
-from crkafka_core.protocol.machine import Gate, State, Step, step
+from crkafka_core.protocol.machine import step
 from crkafka_core.protocol.signals import ExitKind, Outcome, Stamp
+from crkafka_core.protocol.state import Gate, State, Step
 
 A, B = TP("t", 0), TP("t", 1)
 HELD = frozenset({A, B})

@@ -10,7 +10,7 @@ from crkafka_core.model.phase import ClientState, Phase
 from crkafka_core.model.rows import ResetCause
 from crkafka_core.protocol import machine
 from crkafka_core.protocol import signals as sg
-from crkafka_core.protocol.machine import Gate, State
+from crkafka_core.protocol.state import Gate, State
 
 P0, P1 = TP("t", 0), TP("t", 1)
 RUNNING = Desired(

@@ -11,8 +11,8 @@ from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.segment import ClosedSegment
 from crkafka_core.model.segment_name import segment_path
-from crkafka_core.plane import advance, cuts, members, starts
-from crkafka_core.plane.cuts import Part
+from crkafka_core.plane import advance, contributions, members, starts
+from crkafka_core.plane.contributions import Part
 from crkafka_core.plane.members import Registration
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.segments.storage import Storage
@@ -90,8 +90,6 @@ class HandMember:
                 base=head,
                 topic_ids=ids,
                 proposals=proposals,
-                gaps={},
-                accept_gaps=False,
             )
         )
         self._next = dict(found.offsets)
@@ -116,7 +114,7 @@ class HandMember:
             segments=self._segment(uid, epoch, checkpoint, offsets),
             drain_ms=12,
         )
-        self.plane.do(lambda tx: cuts.contribute(tx, part))
+        self.plane.do(lambda tx: contributions.contribute(tx, part))
         self._next = {tp: to for tp, (_, to, _) in offsets.items()}
 
     def _segment(

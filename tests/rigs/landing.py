@@ -6,14 +6,16 @@ import json
 import uuid
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from crkafka_core.config.region_config import RegionConfig
 from crkafka_core.config.sections import TableConfig
-from crkafka_core.control import Store, Tx
+from crkafka_core.control import Reader, Store, Tx
 from crkafka_core.lake.handle import Opened
+from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.offsets import TP, pack_offsets
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import (
@@ -36,6 +38,8 @@ from crkafka_core.protocol.merge import digest
 from crkafka_core.segments.batch import HEADERS, SCHEMA, Batch, Run
 from crkafka_core.segments.storage import Storage
 from crkafka_core.segments.writer import SegmentWriter
+
+T = TypeVar("T")
 
 
 class Landing:
@@ -92,8 +96,17 @@ class Landing:
             )
         )
 
-    def land(self, rows: int = 100, *, quiet: Collection[int | str] = ()) -> int:
-        """One checkpoint with so many rows in each partition but quiet ones, and those of quiet topics; its number."""
+    def do(self, work: Callable[[Tx], T | CrkafkaError]) -> T:
+        return self.region.plane.do(work)
+
+    def read(self, question: Callable[[Reader, Region], T]) -> T:
+        return self.region.plane.read(question)
+
+    def land(self, rows: int = 100, *, quiet: Collection[int | str] = (), times: int = 1) -> int:
+        """Land checkpoints with so many rows in each partition, but none in quiet ones and quiet topics; the last number."""
+        return [self._land(rows, quiet) for _ in range(times)][-1]
+
+    def _land(self, rows: int, quiet: Collection[int | str]) -> int:
         of = {tp: 0 if {tp.partition, tp.topic} & set(quiet) else rows for tp in self.tps}
         row = self.region.plane.read(lambda _, region: region)
         number, parent = row.filling + 1, row.head

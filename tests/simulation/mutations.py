@@ -13,20 +13,10 @@ from crkafka_core.model import phase
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import ClientEvent, ClientState, Phase
 from crkafka_core.model.rows import Reset
-from crkafka_core.plane import (
-    cuts,
-    epochs,
-    members,
-    retire,
-    roster,
-    settling,
-    starts,
-    triggers,
-    view,
-)
-from crkafka_core.protocol import machine, merge, settle
+from crkafka_core.plane import contributions, cuts, epochs, members, merging, retire, roster, settling, starts, view
+from crkafka_core.protocol import machine, merge, settle, state
 from crkafka_core.protocol import signals as sg
-from crkafka_core.protocol.machine import State
+from crkafka_core.protocol.state import State
 from tests.rigs.simulation import Fault
 from tests.simulation.breakage import mutation, put
 
@@ -79,16 +69,16 @@ def merge_with_a_lost_member(stack: ExitStack) -> None:
 
 @mutation("I4", "I1")
 def a_partition_is_forgotten_in_the_merged_map(stack: ExitStack) -> None:
-    real = cuts._close
+    real = merging._close
 
     def close(tx: Any, cut: Any, merged: Any) -> Any:
         if len(merged) > 1:
             gone = merged[0]
             where = ("checkpoint", "=", cut.row.id), ("topic", "=", gone.topic)
-            tx.delete(cuts.MergedOffset, *where, ("partition", "=", gone.partition))
+            tx.delete(merging.MergedOffset, *where, ("partition", "=", gone.partition))
         return real(tx, cut, merged)
 
-    put(stack, cuts, "_close", close)
+    put(stack, merging, "_close", close)
 
 
 @mutation("I4")
@@ -100,14 +90,14 @@ def a_merge_does_not_look_for_uncovered_partitions(stack: ExitStack) -> None:
 
 def _members_contribute(stack: ExitStack, what: Callable[[Mapping[TP, Any]], Mapping[TP, Any]]) -> None:
     """Something else than what they fill, without their segments; only the merge compares."""
-    real = cuts.contribute
+    real = contributions.contribute
     put(
         stack,
-        cuts,
+        merging,
         "contribute",
         lambda tx, part: real(tx, replace(part, offsets=what(part.offsets), segments=())),
     )
-    put(stack, cuts, "_mismatch", lambda region, checkpoint, fillers, part: None)
+    put(stack, contributions, "_mismatch", lambda region, checkpoint, fillers, part: None)
 
 
 @mutation("G8", since=20)
@@ -251,7 +241,7 @@ def a_cut_does_not_close_the_gate(stack: ExitStack) -> None:
 
     def cut(self: Any, d: Any) -> None:
         gate = self.s.gate
-        self.set(gate=machine.Gate.CLOSED)
+        self.set(gate=state.Gate.CLOSED)
         real(self, d)
         self.set(gate=gate)
 
@@ -269,7 +259,7 @@ def incarnations_are_not_compared(stack: ExitStack) -> None:
         return row if row is not None and row.incarnation != incarnation else real_of(reader, name, incarnation)
 
     put(stack, roster, "of", of)
-    put(stack, cuts, "_mismatch", lambda region, checkpoint, fillers, part: None)
+    put(stack, contributions, "_mismatch", lambda region, checkpoint, fillers, part: None)
     real = view._cut
 
     def desired_cut(reader: Any, region: Any, name: str, incarnation: str) -> Any:
@@ -328,7 +318,7 @@ def one_partition_is_never_fetched(stack: ExitStack) -> None:
 
 @mutation("I10", "G9", since=40)
 def a_merge_moves_no_base_of_a_member_in_sql(stack: ExitStack) -> None:
-    real = cuts._close
+    real = merging._close
 
     def close(tx: Any, cut: Any, merged: Any) -> Any:
         found = real(tx, cut, merged)
@@ -336,7 +326,7 @@ def a_merge_moves_no_base_of_a_member_in_sql(stack: ExitStack) -> None:
         tx.put(*(replace(m, base=cut.row.parent) for m in there))
         return found
 
-    put(stack, cuts, "_close", close)
+    put(stack, merging, "_close", close)
 
 
 @mutation("D1")
@@ -347,4 +337,4 @@ def a_merge_moves_no_base_of_a_machine(stack: ExitStack) -> None:
 
 @mutation("I10", since=8)
 def asks_for_a_cut_are_ignored(stack: ExitStack) -> None:
-    put(stack, triggers, "ask", lambda tx, **_: None)
+    put(stack, cuts, "ask", lambda tx, **_: None)

@@ -16,6 +16,7 @@ from crkafka_core.plane import (
     goals,
     life,
     members,
+    merging,
     resets,
     restored,
     retire,
@@ -174,7 +175,7 @@ def a_seek_tells_no_leader_epoch(stack: ExitStack) -> None:
 
 @mutation("I2", faults=MADE_ANEW, since=6)
 def a_merge_does_not_compare_the_ids_of_topics(stack: ExitStack) -> None:
-    put(stack, cuts, "_wrong_topics", lambda *of: "")
+    put(stack, merging, "_wrong_topics", lambda *of: "")
 
 
 @mutation("X4", faults=(*MADE_ANEW, Fault(9.0, "initial"), Fault(11.0, "initial"), Fault(13.0, "initial")))
@@ -201,7 +202,7 @@ def retirement_does_not_ask_tables(stack: ExitStack) -> None:
 
 @mutation("V1", period=0.3)
 def an_idle_region_makes_checkpoints(stack: ExitStack) -> None:
-    put(stack, cuts, "_nothing_new", lambda merged, parent: False)
+    put(stack, merging, "_nothing_new", lambda merged, parent: False)
 
 
 @mutation("I10", faults=SCALES)

@@ -8,12 +8,12 @@ from typing import Any
 
 from crkafka_core.member.submitter import Submitter
 from crkafka_core.plane import (
-    cuts,
     epochs,
     handover,
+    merging,
     numbers,
 )
-from crkafka_core.protocol import machine, merge
+from crkafka_core.protocol import machine, merge, state
 from crkafka_core.protocol import signals as sg
 from tests.rigs.simulation import Fault
 from tests.simulation.breakage import mutation, put
@@ -22,28 +22,29 @@ from tests.simulation.mutations import REBALANCES, SCALES
 
 @mutation("X10", faults=REBALANCES)
 def a_rebalance_drops_what_was_submitted(stack: ExitStack) -> None:
-    put(stack, cuts, "hand_over", lambda tx, why: cuts._reset(tx, why))
+    put(stack, merging, "hand_over", lambda tx, why: merging._reset(tx, why))
 
 
 @mutation("X10", faults=REBALANCES, period=0.3, drain="flow", trigger_count=0)
 def a_rebalance_aborts_an_open_cut(stack: ExitStack) -> None:
-    real = cuts.hand_over
+    real = merging.hand_over
 
     def hand_over(tx: Any, why: Any) -> None:
-        (cuts._reset if tx.region().open_cut and not tx.region().handover_json else real)(tx, why)
+        (merging._reset if tx.region().open_cut and not tx.region().handover_json else real)(tx, why)
 
-    put(stack, cuts, "hand_over", hand_over)
+    put(stack, merging, "hand_over", hand_over)
 
 
 @mutation("X10", faults=REBALANCES)
 def a_handover_waits_for_nobody(stack: ExitStack) -> None:
-    put(stack, cuts, "waits_for", lambda reader, checkpoint: [])
+    real = merging._gather
+    put(stack, merging, "_gather", lambda reader: replace(real(reader), waits=()))
 
 
 @mutation("I8", faults=REBALANCES)
 def a_handover_raises_no_epoch(stack: ExitStack) -> None:
     """Whoever it went without is not fenced."""
-    put(stack, cuts, "_reset", lambda tx, why: tx.set_region(handover_json=""))
+    put(stack, merging, "_reset", lambda tx, why: tx.set_region(handover_json=""))
 
 
 @mutation("I4", faults=tuple(Fault(1.5 + 0.5 * i, "kill", i) for i in range(8)), members=3, period=2.0)
@@ -54,7 +55,7 @@ def a_partition_of_who_is_lost_is_in_no_map(stack: ExitStack) -> None:
 @mutation("X10", "I10", faults=SCALES, members=4)
 def who_leaves_drops_what_it_has_submitted(stack: ExitStack) -> None:
     def leave(self: Any, d: Any) -> None:
-        if self.s.leaves and self.s.step is machine.Step.NONE and self.s.gate is machine.Gate.CLOSED:
+        if self.s.leaves and self.s.step is state.Step.NONE and self.s.gate is state.Gate.CLOSED:
             self.end(sg.ExitKind.CLEAN, "a clean end was asked for")
 
     put(stack, machine._Member, "leave", leave)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from crkafka_core.plane import cuts
+from crkafka_core.plane import merging
 from tests.rigs.simulation import shrink, simulate
 from tests.simulation import mutations_around, mutations_of_handovers
 from tests.simulation.breakage import MUTATIONS, Mutation, check_fits, put
@@ -31,7 +31,7 @@ def test_a_planted_breakage_is_found(mutation: Mutation) -> None:
 
 def test_a_breakage_that_does_not_fit_the_code_is_no_find() -> None:
     """Its own mistake would count as one by the rule `machine`, or hide for as long as another schedule shows the breakage."""
-    misfit = Mutation("misfit", frozenset({"machine"}), lambda stack: put(stack, cuts, "_close", lambda tx: None))
+    misfit = Mutation("misfit", frozenset({"machine"}), lambda stack: put(stack, merging, "_close", lambda tx: None))
     with pytest.raises(AssertionError, match=r"misfit does not fit the code any more: .* TypeError"):
         test_a_planted_breakage_is_found(misfit)
 

@@ -62,9 +62,9 @@ def test_seeds_differ_in_what_they_try(in_memory: Outcome, seeds: list[int]) -> 
         "sql: permits.finish_fence",
         "rewinds to",
         "sql: _retire.lease",
-        "sql: cuts.give_up",
+        "sql: merging.give_up",
         "sql: members.withdraw",
-        "sql: triggers.ask",
+        "sql: cuts.ask",
     } <= in_memory.actions
     assert in_memory.tuples > 20 * IN_MEMORY and in_memory.cuts > 5 * IN_MEMORY
 

@@ -19,7 +19,7 @@ from crkafka_core.model.errors import CrkafkaError, ServiceUnavailable
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import MergedOffset, Start
-from crkafka_core.plane import reading, starts
+from crkafka_core.plane import leases, reading, starts
 from crkafka_core.spark import tables
 from crkafka_core.testing.pytest_services import unique
 from tests.rigs import failpoints as fp
@@ -263,7 +263,7 @@ class Nemesis:
             places = " OR ".join(f"(topic = '{o.topic}' AND offset >= {o.from_offset})" for o in there)
             delta.delete(f"{some} AND ({places or 'false'})")
         self.mend()
-        plane.do(lambda tx: reading.release(tx, held.lease))
+        plane.do(lambda tx: leases.release(tx, held.lease))
 
     def mend(self) -> None:
         """As `crkafka tables mend` does. Once the region runs: before that a rewind may have to be followed first."""

@@ -12,10 +12,11 @@ import pyarrow.compute as pc
 import pytest
 
 from crkafka_core.lake import erase, erasing
+from crkafka_core.model import limits
 from crkafka_core.model.errors import Refused
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Checkpoint
-from crkafka_core.plane import limits, permits
+from crkafka_core.plane import permits
 from crkafka_core.region import Region
 from crkafka_core.segments.batch import Batch, Run
 from tests.lake.rig import Crash, dies_at

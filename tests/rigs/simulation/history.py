@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from crkafka_core.protocol.machine import State
+from crkafka_core.protocol.state import State
 
 
 class Violation(AssertionError):

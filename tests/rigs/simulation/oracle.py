@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from crkafka_core.control import Cond, Reader
+from crkafka_core.model import limits
 from crkafka_core.model.offsets import TP, unpack
 from crkafka_core.model.phase import FLOWING, TRANSITIONS, Phase, Wanted
 from crkafka_core.model.rows import (
@@ -29,7 +30,6 @@ from crkafka_core.model.rows import (
     Table,
 )
 from crkafka_core.model.segment_name import SegmentName
-from crkafka_core.plane import limits
 from crkafka_core.protocol.signals import Stamp
 from crkafka_core.verify import chain
 from crkafka_core.verify.history import History

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from crkafka_core.model import limits
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase, Wanted
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Member, MemberStatus, Segment, Table
 from crkafka_core.model.segment_name import SegmentName
-from crkafka_core.plane import alarms, limits
+from crkafka_core.plane import alarms
 from tests.rigs.simulation.faults import EPOCH, MADE_ANEW
 from tests.rigs.simulation.history import Violation
 from tests.rigs.simulation.plan import Fault

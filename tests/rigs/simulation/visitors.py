@@ -8,7 +8,7 @@ from crkafka_core.control import Tx
 from crkafka_core.model.errors import CrkafkaError, ServiceUnavailable
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus
-from crkafka_core.plane import reading, starts
+from crkafka_core.plane import leases, reading, starts
 from crkafka_core.region import caught_up
 from tests.rigs.simulation.actors import Actor, SimulatedRegion
 from tests.rigs.simulation.history import Violation
@@ -65,8 +65,8 @@ class SlowReader(Visitor):
             if gone := [path for path in paths if path not in there]:
                 raise Violation("T1", f"{self.name} holds {held.plan.checkpoints}, and {gone[0]} is gone")
             asked = world.now
-            self.plane.do(lambda tx: reading.renew(tx, held.lease, length))
-        self.plane.do(lambda tx: reading.release(tx, held.lease))
+            self.plane.do(lambda tx: leases.renew(tx, held.lease, length))
+        self.plane.do(lambda tx: leases.release(tx, held.lease))
 
     def _take(self, tx: Tx, length: float) -> reading.Reading:
         live = [c.id for c in tx.select(Checkpoint, ("status", "=", CheckpointStatus.MERGED))]

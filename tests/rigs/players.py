@@ -6,6 +6,7 @@ import random
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
+from crkafka_core.model import limits
 from crkafka_core.model.errors import Lost, NotRunning, Refused, Superseded
 from crkafka_core.model.limits import Limits
 from crkafka_core.model.offsets import TP
@@ -13,8 +14,8 @@ from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Region
 from crkafka_core.model.segment import ClosedSegment, Span
 from crkafka_core.model.segment_name import segment_path
-from crkafka_core.plane import cuts, limits, members, roster, starts, view
-from crkafka_core.plane.cuts import Part
+from crkafka_core.plane import contributions, members, roster, starts, view
+from crkafka_core.plane.contributions import Part
 from crkafka_core.plane.transact import ControlPlane
 
 TOPIC_IDS = {"orders": "id-orders", "refunds": "id-refunds"}
@@ -114,7 +115,7 @@ class Player:
             return "submitted"
         if want.cut is not None and want.cut.mine is not None and self.contributed != want.cut.id:
             part = self.part(want.cut.id, want.cut.members, want.cut.generation)
-            self.plane.do(lambda tx: cuts.contribute(tx, part))
+            self.plane.do(lambda tx: contributions.contribute(tx, part))
             self.contributed = want.cut.id
             return "contributed"
         return "waits"
@@ -148,8 +149,6 @@ class Player:
                 base=head,
                 topic_ids={tp: TOPIC_IDS[tp.topic] for tp in self.held},
                 proposals=proposals,
-                gaps={},
-                accept_gaps=False,
             )
         )
         self.start = {tp: resolved.offsets[tp] for tp in self.held}
@@ -177,7 +176,7 @@ class Zombie:
         """Change one thing of an honest contribution, and send it."""
         part = self._changed(honest, change, other)
         try:
-            self.plane.do(lambda tx: cuts.contribute(tx, part))
+            self.plane.do(lambda tx: contributions.contribute(tx, part))
         except Refused:
             return f"{change}: refused"
         return f"{change}: accepted"

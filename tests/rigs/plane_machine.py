@@ -13,11 +13,9 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from checkpoints_db.testing.invariants import Invariants
-from checkpoints_db.testing.players import CHANGES, PARTITIONS, Player, Zombie, new_region
 from crkafka_core.control import Store, Tx
 from crkafka_core.model.errors import Refused
-from crkafka_core.model.rows import Checkpoint, Region, ResetCause
+from crkafka_core.model.rows import Checkpoint, Filler, Region, ResetCause
 from crkafka_core.plane import (
     advance,
     cuts,
@@ -25,6 +23,7 @@ from crkafka_core.plane import (
     leases,
     life,
     members,
+    merging,
     pauses,
     permits,
     reading,
@@ -34,6 +33,8 @@ from crkafka_core.plane import (
     tables,
 )
 from crkafka_core.plane.transact import ControlPlane
+from tests.rigs.invariants import Invariants
+from tests.rigs.players import CHANGES, PARTITIONS, Player, Zombie, new_region
 
 NAME = "played"
 NAMES = tuple(f"{NAME}/{number}" for number in range(4))
@@ -158,7 +159,7 @@ class PlaneMachine(RuleBasedStateMachine):
 
     @rule(back=st.integers(0, 3))
     def merge(self, back: int) -> None:
-        self.do(lambda tx: cuts.merge(tx, tx.region().opened - back))
+        self.do(lambda tx: merging.merge(tx, tx.region().opened - back))
 
     @rule(who=WHO)
     def crash(self, who: int) -> None:
@@ -220,13 +221,8 @@ class PlaneMachine(RuleBasedStateMachine):
     def give_up(self, who: int) -> None:
         player, opened = self.players[who], self.region().open_cut
         self.do(
-            lambda tx: cuts.give_up(
-                tx,
-                opened,
-                member=player.name,
-                incarnation=player.incarnation,
-                why="test",
-                cause=ResetCause.FAILURE,
+            lambda tx: merging.give_up(
+                tx, opened, member=player.name, incarnation=player.incarnation, why="test", cause=ResetCause.FAILURE
             )
         )
 
@@ -263,7 +259,7 @@ class PlaneMachine(RuleBasedStateMachine):
         if not player.held or any(tp not in player.position for tp in player.held):
             return
         with self.store.read(NAME) as reader:
-            names = [e.member for e in cuts.parts(reader, checkpoint)[0]]
+            names = reader.column(Filler, "member", ("checkpoint", "=", checkpoint))
             opened = reader.get(Checkpoint, checkpoint)
         part = player.part(checkpoint, names, opened.generation if opened else None)
         self.zombie.contribute(part, change, other or self.players[self.random.randrange(len(NAMES))])

@@ -1,0 +1,186 @@
+"""Contributions: each member's part of an open cut, stored or refused (SPEC C1, C2)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from crkafka_core.control import Tx
+from crkafka_core.model.errors import Conflict, Mismatch, NotOpen, Refused
+from crkafka_core.model.offsets import TP, pack
+from crkafka_core.model.rows import (
+    ANY_GENERATION,
+    Checkpoint,
+    CheckpointStatus,
+    ContributedOffset,
+    Contribution,
+    Filler,
+    Region,
+    ResetCause,
+    Segment,
+)
+from crkafka_core.model.segment import ClosedSegment
+from crkafka_core.model.segment_name import SegmentName
+from crkafka_core.plane import cuts, events, handover, resets, roster
+from crkafka_core.protocol import merge as rules
+
+
+@dataclass(frozen=True)
+class Part:
+    """One member's contribution (SPEC C1)."""
+
+    checkpoint: int
+    member: str
+    incarnation: str
+    epoch: int
+    base: int
+    generation: int
+    members: tuple[str, ...]
+    offsets: Mapping[TP, tuple[int, int, int]]
+    """(from, to, rows) of every partition that the member holds."""
+    topic_ids: Mapping[str, str]
+    segments: Sequence[ClosedSegment]
+    drain_ms: int = 0
+    leader_epochs: Mapping[TP, int] = field(default_factory=dict)
+    """Of the last record of each partition that gave any (SPEC S4)."""
+
+    def digest(self) -> str:
+        """Equal for the same contribution sent again; how long the drain took is not part of it."""
+        parts = [
+            self.checkpoint,
+            self.member,
+            self.incarnation,
+            self.epoch,
+            self.base,
+            self.generation,
+            sorted(self.members),
+            sorted((tp.topic, tp.partition, *o) for tp, o in self.offsets.items()),
+            sorted(self.topic_ids.items()),
+            sorted((s.path, s.rows, s.bytes, s.hash, [span.stored() for span in s.spans]) for s in self.segments),
+            sorted((tp.topic, tp.partition, epoch) for tp, epoch in self.leader_epochs.items()),
+        ]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+
+
+def contribute(tx: Tx, part: Part) -> Refused | None:
+    """Store a contribution to the open cut, or refuse it (SPEC C2); what does not match aborts the cut."""
+    region = tx.region()
+    checkpoint = tx.get(Checkpoint, part.checkpoint)
+    stored = tx.get(Contribution, part.checkpoint, part.member)
+    if stored is not None and stored.hash == part.digest():
+        return None
+    if checkpoint is None or checkpoint.status is not CheckpointStatus.OPEN or region.open_cut != part.checkpoint:
+        what = "unknown" if checkpoint is None else checkpoint.status.lower()
+        return _refuse_late(tx, part, f"Checkpoint {part.checkpoint} of region {region.name} is {what}.")
+    roster.of(tx, part.member, part.incarnation)
+    why = handover.current(region)
+    if why is not None and part.member in why.failed and stored is None:
+        return _refuse_late(tx, part, f"{part.member} has failed in epoch {region.epoch}.")
+    if part.epoch != region.epoch:
+        return _refuse_late(tx, part, f"The contribution is of epoch {part.epoch}, the region is at {region.epoch}.")
+    fillers = tx.select(Filler, ("checkpoint", "=", part.checkpoint))
+    wrong = _mismatch(region, checkpoint, fillers, part)
+    if stored is not None:
+        wrong = Conflict(f"{part.member} has contributed something else to checkpoint {part.checkpoint} before.")
+    if wrong is not None:
+        _refuse(tx, part, wrong)
+        resets.begin(tx, ResetCause.MISMATCH, str(wrong), member=part.member)
+        return wrong
+    _store(tx, part)
+    return None
+
+
+def _mismatch(region: Region, checkpoint: Checkpoint, fillers: Sequence[Filler], part: Part) -> Mismatch | None:
+    mine = next((f for f in fillers if f.member == part.member), None)
+    if mine is None or mine.incarnation != part.incarnation:
+        return Mismatch(
+            f"Checkpoint {checkpoint.id} expects no contribution of {part.member}, incarnation {part.incarnation}."
+        )
+    if mine.offsets.keys() != part.offsets.keys():
+        return Mismatch(f"{part.member} contributes {pack(part.offsets)}; it fills {pack(mine.offsets)}.")
+    for tp, due in mine.offsets.items():
+        if part.offsets[tp][0] != due:
+            left = (
+                f"checkpoint {checkpoint.parent} left it at {due}" if due != cuts.NO_START else "it has no stored start"
+            )
+            return Mismatch(f"{part.member}: {tp} begins at {part.offsets[tp][0]}, but {left}.")
+    # A spare may be in the next generation before the others hear of it: nothing of it can be another's.
+    if part.offsets and part.generation != checkpoint.generation != ANY_GENERATION:
+        return Mismatch(f"{part.member} is in generation {part.generation}; the cut fixed {checkpoint.generation}.")
+    if part.base != checkpoint.parent:
+        return Mismatch(
+            f"{part.member} started from {part.base}; the parent of checkpoint {checkpoint.id} is {checkpoint.parent}."
+        )
+    if set(part.members) != {f.member for f in fillers}:
+        return Mismatch(
+            f"{part.member} knows the members {sorted(part.members)}; the cut expects {sorted(f.member for f in fillers)}."
+        )
+    of = (region.uid, region.epoch, part.incarnation, part.checkpoint)
+    for segment in part.segments:
+        name = SegmentName.parse(segment.path)
+        if name is None or (name.uid, name.epoch, name.incarnation, name.number) != of:  # SPEC C8
+            return Mismatch(
+                f"{part.member} names {segment.path}, which is not of incarnation {part.incarnation} in epoch {region.epoch}, "
+                f"or not filled for checkpoint {part.checkpoint}."
+            )
+    if sum(s.rows for s in part.segments) != sum(o[2] for o in part.offsets.values()):
+        return Mismatch(f"{part.member}: rows of its segments and of its offsets differ.")
+    hole = rules.broken_spans(
+        [(tp, o[0], o[1], o[2]) for tp, o in part.offsets.items()], [span for s in part.segments for span in s.spans]
+    )
+    return Mismatch(f"{part.member}: {hole}.") if hole else None
+
+
+def _refuse_late(tx: Tx, part: Part, why: str) -> Refused:
+    return _refuse(tx, part, NotOpen(why, hint="Drop the contribution."))
+
+
+def _refuse(tx: Tx, part: Part, why: Refused) -> Refused:
+    evidence = {
+        "from": {str(tp): o[0] for tp, o in part.offsets.items()},
+        "to": {str(tp): o[1] for tp, o in part.offsets.items()},
+    }
+    events.log(tx, "contribution refused", why.message, checkpoint=part.checkpoint, member=part.member, data=evidence)
+    return why
+
+
+def _store(tx: Tx, part: Part) -> None:
+    where = (tx.region().name, part.checkpoint, part.member)
+    tx.add(
+        Contribution(
+            *where,
+            incarnation=part.incarnation,
+            epoch=part.epoch,
+            base=part.base,
+            generation=part.generation,
+            members_json=json.dumps(sorted(part.members)),
+            topic_ids_json=json.dumps(dict(part.topic_ids)),
+            rows=sum(s.rows for s in part.segments),
+            bytes=sum(s.bytes for s in part.segments),
+            drain_ms=part.drain_ms,
+            hash=part.digest(),
+            at=tx.now(),
+        )
+    )
+    offsets = part.offsets.items()
+    tx.add(*(ContributedOffset(*where, *tp, *o, part.leader_epochs.get(tp, -1)) for tp, o in offsets))
+    tx.add(
+        *(
+            Segment(
+                region=tx.region().name,
+                path=s.path,
+                checkpoint=part.checkpoint,
+                member=part.member,
+                incarnation=part.incarnation,
+                epoch=part.epoch,
+                rows=s.rows,
+                bytes=s.bytes,
+                hash=s.hash,
+                spans_json=json.dumps([span.stored() for span in s.spans], ensure_ascii=False),
+            )
+            for s in part.segments
+        )
+    )
+    tx.set_region()
