@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
@@ -151,7 +150,7 @@ def _not_decoded(region: Handle, reader: Reader, row: Region, table: Table, numb
     declared, commit = region.config.table(table.name, table.shape), reader.get(TableCommit, table.name, number)
     if declared is None or declared.typed is None or commit is None or not commit.counts_json:
         return {}
-    rows = {int(i): count for i, count in json.loads(commit.counts_json).items()}
+    rows = commit.counts
     if declared.topics is None:
         merged = {c.id: c.rows_for_tables for c in checkpoints.within(reader, rows)}
     else:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from crkafka_core.model.phase import Phase, Wanted
 
@@ -154,6 +155,12 @@ class Member(Row):
     subscription_json: str = "{}"
     """Topics of its own configuration, as in `Region.subscription_json`."""
     metrics_json: str = "{}"
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        """The metrics of its last renewal."""
+        read: dict[str, Any] = json.loads(self.metrics_json or "{}")
+        return read
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from crkafka_core.model.region_rows import Region as Region
 from crkafka_core.model.region_rows import Reset as Reset
 from crkafka_core.model.region_rows import ResetCause as ResetCause
 from crkafka_core.model.region_rows import Row as Row
+from crkafka_core.model.segment import Span
 
 
 class CheckpointStatus(StrEnum):
@@ -205,6 +206,11 @@ class Segment(Row):
     hash: str
     spans_json: str
     """[[topic, partition, from, to, rows], …], half-open offsets, in file order."""
+
+    @property
+    def spans(self) -> list[Span]:
+        """The spans in `spans_json`."""
+        return [Span(TP(topic, partition), *rest) for topic, partition, *rest in json.loads(self.spans_json)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,7 +168,7 @@ def _stalled_now(reader: Reader, region: Region) -> str:
         return ""
     silences = []
     for m in roster.live(reader):
-        metrics = json.loads(m.metrics_json or "{}")
+        metrics = m.metrics
         if silent := metrics.get("stalled"):
             count = metrics.get("nStalled", len(silent))
             silences.append(f"{m.name}: {_silent(silent, metrics.get('stalledBecause') or {}, count)}")

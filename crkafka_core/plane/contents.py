@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Collection
@@ -70,11 +69,11 @@ def pieces(reader: Reader, region: Region, ids: Collection[int]) -> list[Piece]:
         return []
     wanted = set(ids)
     near: list[Cond] = [("checkpoint", ">=", min(ids)), ("checkpoint", "<=", max(ids))]
-    together = [
-        Piece(s.checkpoint, s.rows, tuple(_spans(s)), s)
-        for s in reader.select(Segment, *near)
-        if s.checkpoint in wanted and s.rows
-    ]
+    together = []
+    for s in reader.select(Segment, *near):
+        if s.checkpoint in wanted and s.rows:
+            spans = (reading.KafkaRange(s.checkpoint, *of.tp, of.first, of.next, of.rows) for of in s.spans if of.rows)
+            together.append(Piece(s.checkpoint, s.rows, tuple(spans), s))
     archived = wanted - {piece.checkpoint for piece in together}
     for row in checkpoints.within(reader, archived, ("rows", ">", 0)):
         if row.archive_json not in ("", "{}"):
@@ -103,22 +102,10 @@ def _parts(piece: Piece, checkpoint: Checkpoint | None) -> list[Piece]:
     return [rest, replace(piece, rows=0, ranges=tuple(gone), erased=True)]
 
 
-def _spans(segment: Segment) -> list[reading.KafkaRange]:
-    return [
-        reading.KafkaRange(segment.checkpoint, topic, partition, start, stop, rows)
-        for topic, partition, start, stop, rows in json.loads(segment.spans_json)
-        if rows
-    ]
-
-
 def live_in(reader: Reader, region: Region, table: Table) -> list[int]:
     """Checkpoints whose rows belong in the table now: on the line, acknowledged, not empty."""
-    return [c.id for c in _live_in(reader, region, table)]
-
-
-def _live_in(reader: Reader, region: Region, table: Table) -> list[Checkpoint]:
     shared = common(reader, region, table.acknowledged)
-    return checkpoints.within(reader, reader.line(shared) if shared else (), ("rows", ">", 0))
+    return [c.id for c in checkpoints.within(reader, reader.line(shared) if shared else (), ("rows", ">", 0))]
 
 
 def of_topics(reader: Reader, region: Region, ids: Collection[int], topics: Collection[str]) -> dict[int, int]:

@@ -100,11 +100,11 @@ def record(tx: Tx, checkpoint: int, records: Records, *, by: str) -> int:
 
 def touches(selection: Selection, segment: Segment) -> bool:
     """Whether the segment has one of the erased records."""
-    spans = json.loads(segment.spans_json)
+    spans = segment.spans
     return any(
-        topic == t and partition == p and any(first <= offset < stop for offset in offsets)
+        (topic, partition) == span.tp and any(span.first <= offset < span.next for offset in offsets)
         for _, topic, partition, offsets in selection.erased
-        for t, p, first, stop, *_ in spans
+        for span in spans
     )
 
 

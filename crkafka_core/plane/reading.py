@@ -64,7 +64,9 @@ class ReadPlan:
         selection = replace(selection, erased=self.selection.erased)
         return replace(
             self,
-            segments=tuple(s for s in self.segments if _may_hold(selection, s)),
+            segments=tuple(
+                s for s in self.segments if any(selection.may_hold(*of.tp, of.first, of.next) for of in s.spans)
+            ),
             ranges=tuple(r for r in self.ranges if selection.may_hold(r.topic, r.partition, r.start, r.stop)),
             selection=selection,
         )
@@ -90,13 +92,6 @@ class ReadPlan:
     @property
     def bytes(self) -> int:
         return sum(s.bytes for s in self.segments)
-
-
-def _may_hold(selection: Selection, segment: Segment) -> bool:
-    return any(
-        selection.may_hold(topic, partition, first, stop)
-        for topic, partition, first, stop, *_ in json.loads(segment.spans_json)
-    )
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection
 
 from crkafka_core.control import Reader
@@ -37,7 +36,6 @@ def held_up(reader: Reader) -> str:
     """What members wait for that is not the region's fault, as they reported last: Kafka or the storage (SPEC X6, X11)."""
     waits: dict[str, list[str]] = {}
     for m in roster.live(reader):
-        metrics = json.loads(m.metrics_json or "{}")
-        if why := metrics.get("unavailable") or metrics.get("kafkaAway"):
+        if why := m.metrics.get("unavailable") or m.metrics.get("kafkaAway"):
             waits.setdefault(why, []).append(m.name)
     return "; ".join(f"{', '.join(names)}: {why}" for why, names in waits.items())

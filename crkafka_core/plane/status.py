@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -161,5 +160,4 @@ def _tables_to_follow(reader: Reader, region: Region) -> str:
 def _member(row: Member) -> MemberView:
     held = tuple(sorted(unpack(row.assignment_json))) if row.assignment_json else None
     reached = (row.epoch, row.base, row.rebalances, row.registered_at)
-    metrics = json.loads(row.metrics_json or "{}")
-    return MemberView(row.name, row.status, row.host, row.incarnation, row.generation, held, *reached, metrics)
+    return MemberView(row.name, row.status, row.host, row.incarnation, row.generation, held, *reached, row.metrics)

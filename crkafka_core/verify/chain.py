@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import ANY_GENERATION, Checkpoint, CheckpointStatus, Region
-from crkafka_core.model.segment import Span
 from crkafka_core.model.segment_name import SegmentName
 from crkafka_core.protocol.merge import broken_spans, digest
 from crkafka_core.verify.history import KEPT, History, archived
@@ -189,7 +187,7 @@ def _spans(history: History, c: Checkpoint, found: Findings) -> None:
     segments = history.segments.get(c.id, [])
     there = {(p.member, p.incarnation) for p in history.contributions.get(c.id, ())}
     offsets = [(tp, m.from_offset, m.to_offset, m.rows) for tp, m in history.merged[c.id].items()]
-    hole = broken_spans(offsets, [Span(TP(t, p), *rest) for s in segments for t, p, *rest in json.loads(s.spans_json)])
+    hole = broken_spans(offsets, [span for s in segments for span in s.spans])
     if hole:
         found.add("I1", f"the segments do not chain: {hole}", checkpoint=c.id)
     if sum(s.rows for s in segments) != c.rows or sum(m.rows for m in history.merged[c.id].values()) != c.rows:

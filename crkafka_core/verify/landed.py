@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
 import numpy as np
@@ -126,7 +125,7 @@ class Landed:
                     checkpoint=c.id,
                     path=segment.path,
                 )
-            starts = {TP(t, p): start for t, p, start, _, _ in json.loads(segment.spans_json)}
+            starts = {span.tp: span.first for span in segment.spans}
             for tp, rows in _split(table).items():
                 pieces.setdefault(tp, []).append((starts.get(tp, 0), rows.select(list(self.truth.columns))))
         return {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -67,13 +66,13 @@ class State:
 
     def filled(self, commit: TableCommit) -> list[int]:
         """What the commit wrote, without checkpoints that have no rows."""
-        return [i for i in json.loads(commit.checkpoints_json) if i not in self.empty]
+        return [i for i in commit.checkpoints if i not in self.empty]
 
     def counted(self, commit: TableCommit) -> dict[int, int] | None:
         """Checkpoint → rows, as counted when the commit was acknowledged; None: only all of them together were."""
         filled = self.filled(commit)
         if commit.counts_json:
-            counts = {int(i): rows for i, rows in json.loads(commit.counts_json).items()}
+            counts = commit.counts
             return {i: counts.get(i, 0) for i in filled}
         return {filled[0]: commit.rows} if len(filled) == 1 else None
 
