@@ -65,7 +65,7 @@ class Part:
 
 
 def contribute(tx: Tx, part: Part) -> Refused | None:
-    """Store a contribution to the open cut, or refuse it (SPEC C2); what does not match aborts the cut."""
+    """Store a contribution to the open cut, or refuse it (SPEC C2). What does not match aborts the cut; a handover goes without it."""
     region = tx.region()
     checkpoint = tx.get(Checkpoint, part.checkpoint)
     stored = tx.get(Contribution, part.checkpoint, part.member)
@@ -82,14 +82,19 @@ def contribute(tx: Tx, part: Part) -> Refused | None:
         return _refuse_late(tx, part, f"The contribution is of epoch {part.epoch}, the region is at {region.epoch}.")
     fillers = tx.select(Filler, ("checkpoint", "=", part.checkpoint))
     wrong = _mismatch(region, checkpoint, fillers, part)
+    if wrong is None and why is not None:
+        wrong = _recreated(fillers, part)
     if stored is not None:
         wrong = Conflict(f"{part.member} has contributed something else to checkpoint {part.checkpoint} before.")
-    if wrong is not None:
-        _refuse(tx, part, wrong)
+    if wrong is None:
+        _store(tx, part)
+        return None
+    _refuse(tx, part, wrong)
+    if why is not None and stored is None:  # its part alone is dropped: the reset comes anyway (SPEC X10)
+        handover.fails(tx, why, part.member, str(wrong))
+    else:
         resets.begin(tx, ResetCause.MISMATCH, str(wrong), member=part.member)
-        return wrong
-    _store(tx, part)
-    return None
+    return wrong
 
 
 def _mismatch(region: Region, checkpoint: Checkpoint, fillers: Sequence[Filler], part: Part) -> Mismatch | None:
@@ -131,6 +136,15 @@ def _mismatch(region: Region, checkpoint: Checkpoint, fillers: Sequence[Filler],
         [(tp, o[0], o[1], o[2]) for tp, o in part.offsets.items()], [span for s in part.segments for span in s.spans]
     )
     return Mismatch(f"{part.member}: {hole}.") if hole else None
+
+
+def _recreated(fillers: Sequence[Filler], part: Part) -> Mismatch | None:
+    """A topic has another id than at the member's start: its rows may be of two topics. An ordinary merge compares it (SPEC C3)."""
+    ids = {topic: known for f in fillers if f.member == part.member for topic, known in f.topic_ids.items()}
+    for topic, read in part.topic_ids.items():
+        if ids.get(topic, read) != read:
+            return Mismatch(f"{part.member} read topic {topic} with id {read}; the group knows it as {ids[topic]}.")
+    return None
 
 
 def _refuse_late(tx: Tx, part: Part, why: str) -> Refused:

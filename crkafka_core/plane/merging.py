@@ -34,7 +34,7 @@ def hand_in(tx: Tx, part: Part) -> Refused | None:
     What is wrong with the merge aborts the cut, and the evidence stays: the contribution itself is accepted.
     """
     refused = contribute(tx, part)
-    if refused is None and tx.region().open_cut == part.checkpoint:
+    if tx.region().open_cut == part.checkpoint:
         cut = _gather(tx)
         if not cut.waits:
             _merge(tx, cut)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from crkafka_core.model.errors import NotOpen
+from crkafka_core.model.errors import Mismatch, NotOpen
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import CheckpointStatus, Filler, ResetCause
@@ -168,6 +168,20 @@ def test_X10_a_member_that_fails_at_its_part_is_left_out_and_drops_nothing_of_ot
     assert _merged(kit, 1) == {P0: (0, 7, "orders/0"), P1: (0, 0, "")}
     assert (kit.checkpoint(1).without, kit.resets()[-1].cause) == (("orders/1",), ResetCause.REBALANCE)
     assert kit.events("left out")[-1].text == "disk full"
+
+
+@pytest.mark.parametrize("wrong", ["topic", "offset"])
+def test_X10_a_contribution_that_does_not_match_is_left_out_and_drops_nothing_of_others(kit: Kit, wrong: str) -> None:
+    """A topic that was recreated since its start aborted the handover, and what all had submitted was read again."""
+    kit.running()
+    kit.withdraw(0)
+    kit.contribute(1, 0, 7)
+    kit.at[P1] = 3 if wrong == "offset" else 0
+    with pytest.raises(Mismatch, match="id-new" if wrong == "topic" else "begins at 3"):
+        kit.contribute(1, 1, 9, topic_ids={"t": "id-new" if wrong == "topic" else "id-t"})
+    kit.advance()
+    assert _merged(kit, 1) == {P0: (0, 7, "orders/0"), P1: (0, 0, "")}
+    assert (kit.checkpoint(1).without, kit.resets()[-1].cause) == (("orders/1",), ResetCause.REBALANCE)
 
 
 def test_X10_the_failure_of_a_member_that_has_contributed_waits_for_the_reset_that_comes(kit: Kit) -> None:
