@@ -82,22 +82,7 @@ def _finding(what: str, ask: Callable[[], str]) -> Finding:
         return Finding(what, False, redact(text), ServiceUnavailable.exit_code)
 
 
-@dataclass(frozen=True)
-class Initialised:
-    """The result of `init`."""
-
-    region: str
-    uid: str
-    made: bool
-    """The region did not exist before."""
-    changed: tuple[str, ...] = ()
-    """Keys whose values in the region's row are new."""
-    members_wanted: int = 0
-    warning: str = ""
-    """Consequence of these changes for existing checkpoints."""
-
-
-def init(config: RegionConfig) -> Initialised:
+def init(config: RegionConfig) -> Answer:
     """Make or migrate the control plane's tables, and make or update the region, if its storage can be written; safe to repeat."""
     from crkafka_core.region import Region
     from crkafka_core.segments.storage import Storage
@@ -105,15 +90,26 @@ def init(config: RegionConfig) -> Initialised:
     Storage.of(config).check()  # without it the region could never write a record
     transact.initialise(config.resolved_control_plane())
     known = checks.stored(config)
-    before = known.row
-    if before is not None:
-        checks.refuse(before, config)
+    if known.row is not None:
+        checks.refuse(known.row, config)
     checks.group_is_free(config, known)
     with Region.open(config) as region:
         row = region.init(again=True)
-    changed = checks.since(before, config) if before is not None else []
+    made, changed = known.row is None, [] if known.row is None else checks.since(known.row, config)
     warning = checks.read_otherwise(changed)
-    return Initialised(config.region, row.uid, before is None, tuple(map(str, changed)), row.members_wanted, warning)
+    for text in (*config.warnings(), *filter(None, [warning])):
+        note(f"warning: {text}")
+    then = f"{'`crkafka check` checks Kafka too, ' if made else ''}`crkafka host` runs its members"
+    lines = [f"region {config.region} {'is made' if made else 'exists'} (uid {row.uid}); {then}"]
+    lines += [f"changed: {change}" for change in changed]
+    notes = []
+    if changed:
+        notes.append("restart a running host: it keeps the configuration that it started with, also for new tables")
+    if not made and row.members_wanted != config.members:
+        wanted = plural(row.members_wanted, "member is", "members are")
+        notes.append(f"{wanted} wanted, as before; `crkafka scale {config.members}` changes that")
+    value = {"region": config.region, "uid": row.uid, "made": made, "changed": list(map(str, changed))}
+    return Answer({**value, "members_wanted": row.members_wanted, "warning": warning}, "\n".join(lines), notes)
 
 
 def _print_schema(context: click.Context, _: click.Parameter, wanted: bool) -> None:
@@ -172,23 +168,7 @@ def _init(config_file: Path | None, region_name: str | None, only_roles: bool, a
     if only_roles:
         print(roles(None if call.file is None else call.config()))
         return
-    config = call.config()
-    done = init(config)
-    for text in (*config.warnings(), *filter(None, [done.warning])):
-        note(f"warning: {text}")
-    made = "is made" if done.made else "exists"
-    then = f"{'`crkafka check` checks Kafka too, ' if done.made else ''}`crkafka host` runs its members"
-    lines = [
-        f"region {done.region} {made} (uid {done.uid}); {then}",
-        *(f"changed: {change}" for change in done.changed),
-    ]
-    notes = []
-    if done.changed:
-        notes.append("restart a running host: it keeps the configuration that it started with, also for new tables")
-    if not done.made and done.members_wanted != config.members:
-        wanted = plural(done.members_wanted, "member is", "members are")
-        notes.append(f"{wanted} wanted, as before; `crkafka scale {config.members}` changes that")
-    Answer(done, "\n".join(lines), notes).give(as_json)
+    init(call.config()).give(as_json)
 
 
 COMMANDS["init"] = _init

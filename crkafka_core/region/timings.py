@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import threading
-from bisect import bisect_left
-from collections import defaultdict
 from collections.abc import Iterator
-from itertools import accumulate
 
-from prometheus_client.core import HistogramMetricFamily
+from prometheus_client import Histogram
+from prometheus_client.core import Metric
 
 from crkafka_core.plane.lateness import Landed, landed
 from crkafka_core.plane.status import Status, status_of
@@ -20,30 +18,24 @@ LONG = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0, 36
 """Upper bounds of buckets for tables, some of which wait for Spark."""
 
 
-class Histogram:
-    """Number of durations by bucket, and their sum."""
-
-    def __init__(self, bounds: tuple[float, ...]) -> None:
-        self._bounds, self._counts, self._total = bounds, [0] * (len(bounds) + 1), 0.0
-
-    def observe(self, seconds: float) -> None:
-        self._counts[bisect_left(self._bounds, seconds)] += 1
-        self._total += seconds
-
-    def add_to(self, family: HistogramMetricFamily, *labels: str) -> None:
-        names = [*map(str, self._bounds), "+Inf"]
-        family.add_metric(labels, list(zip(names, accumulate(self._counts), strict=True)), self._total)
-
-
 class Timings:
     """Histograms of one region, which begin at zero with the process, like Prometheus counters."""
 
     def __init__(self, region: Region) -> None:
-        self._region = region
+        self._region, self._name = region, region.config.region
         self._last: Landed | None = None
-        self._pause, self._merge = Histogram(SHORT), Histogram(SHORT)
-        self._fresh: dict[str, Histogram] = defaultdict(lambda: Histogram(LONG))
         self._turn = threading.Lock()
+
+        def histogram(name: str, text: str, bounds: tuple[float, ...], *labels: str) -> Histogram:
+            return Histogram(f"crkafka_{name}_seconds", text, ["region", *labels], buckets=bounds, registry=None)
+
+        drained = "How long members stood still for a checkpoint: its longest drain."
+        committed = "From the merge of a checkpoint to the commit that brought it into the table."
+        pause = histogram("region_pause", drained, SHORT)
+        merge = histogram("region_merge", "From the opening of a cut to its merge.", SHORT)
+        self._fresh = histogram("table_freshness", committed, LONG, "table")
+        self._all = (pause, merge, self._fresh)
+        self._pause, self._merge = pause.labels(self._name), merge.labels(self._name)
 
     def status(self) -> Status:
         """The region's status; counts what has landed since the last call."""
@@ -60,25 +52,14 @@ class Timings:
             self._pause.observe(checkpoint.drain_ms / 1000)
             self._merge.observe(max(0.0, checkpoint.merged_at - checkpoint.opened_at))
         for table, waited in new.waited.items():
-            histogram = self._fresh[table]
+            fresh = self._fresh.labels(self._name, table)
             for seconds in waited:
-                histogram.observe(seconds)
+                fresh.observe(seconds)
         return status
 
-    def families(self) -> Iterator[HistogramMetricFamily]:
-        name = self._region.config.region
-        for what, text, histogram in (
-            ("pause", "How long members stood still for a checkpoint: its longest drain.", self._pause),
-            ("merge", "From the opening of a cut to its merge.", self._merge),
-        ):
-            family = HistogramMetricFamily(f"crkafka_region_{what}_seconds", text, labels=["region"])
-            histogram.add_to(family, name)
-            yield family
-        fresh = HistogramMetricFamily(
-            "crkafka_table_freshness_seconds",
-            "From the merge of a checkpoint to the commit that brought it into the table.",
-            labels=["region", "table"],
-        )
-        for table, histogram in list(self._fresh.items()):
-            histogram.add_to(fresh, name, table)
-        yield fresh
+    def families(self) -> Iterator[Metric]:
+        for histogram in self._all:
+            for family in histogram.collect():
+                # The time at which it was made says nothing of the region.
+                family.samples = [sample for sample in family.samples if not sample.name.endswith("_created")]
+                yield family
