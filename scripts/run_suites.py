@@ -32,7 +32,7 @@ REPORTS = ROOT / "artifacts" / "tests"
 MARK = "CRKAFKA_SUITE"
 AT = "CRKAFKA_SUITE_AT"
 """Names the file in which tests/conftest.py keeps the current test's name, for the report on a pytest that a signal ended."""
-LANES = 2
+LANES = int(os.environ.get("CRKAFKA_LANES", "2"))
 """Suites with real services that run at once: their tests have deadlines, which a third one on two cores would break."""
 NICE = 5
 """Priority of suites that only compute: they get a third of what a busy suite with services gets."""
@@ -105,13 +105,13 @@ def run(suite: Suite) -> Outcome:
     report.unlink(missing_ok=True)
     mark = uuid.uuid4().hex
     began = time.monotonic()
-    said = report.with_suffix(".log")
+    log = report.with_suffix(".log")
     with tempfile.TemporaryDirectory(prefix="crk-", ignore_cleanup_errors=True) as folder:
         Path(folder).chmod(0o755)
         at = RUNNING[suite.name] = Path(folder) / "test-that-runs"
         env = {**os.environ, **suite.environment, MARK: mark, AT: str(at), "TMPDIR": folder, "PYTHONUNBUFFERED": "1"}
         env.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of processes would each compile the project
-        child = _start(suite, report, said, env)
+        child = _start(suite, report, log, env)
         if suite.computes:
             os.setpriority(os.PRIO_PROCESS, child.pid, NICE)
         heard = _Heard(child.pid)
@@ -122,7 +122,7 @@ def run(suite: Suite) -> Outcome:
             child.wait()
             code = 0
             outcome.troubles.append(f"ended after {suite.budget * PATIENCE:.0f} s{_within(at)}")
-            outcome.last_words = _end_of(said) + heard.rest()
+            outcome.last_words = _end_of(log) + heard.rest()
         except BaseException:
             os.killpg(child.pid, signal.SIGTERM)
             end_leftovers(mark)
@@ -130,7 +130,7 @@ def run(suite: Suite) -> Outcome:
         outcome.seconds = time.monotonic() - began
         if code < 0:
             outcome.troubles.append(f"pytest was ended by {signal.Signals(-code).name}{_within(at)}")
-            outcome.last_words = _end_of(said) + heard.rest()
+            outcome.last_words = _end_of(log) + heard.rest()
         outcome.troubles += end_leftovers(mark)
     del RUNNING[suite.name]
     read_report(report, outcome)
@@ -140,14 +140,14 @@ def run(suite: Suite) -> Outcome:
         outcome.troubles.append("over its budget of processor time")
     elif outcome.seconds > suite.budget:
         outcome.warnings.append("took longer than its budget")
-    _print(outcome, said)
+    _print(outcome, log)
     return outcome
 
 
-def _start(suite: Suite, report: Path, said: Path, env: dict[str, str]) -> subprocess.Popen[bytes]:
+def _start(suite: Suite, report: Path, log: Path, env: dict[str, str]) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "pytest", *suite.paths, "-m", suite.select, "-q", "--no-header", "--tb=short"]
     command += ["-p", "no:cacheprovider", f"--junitxml={report}"]
-    with said.open("wb") as output:
+    with log.open("wb") as output:
         return subprocess.Popen(
             command,
             cwd=ROOT,
@@ -159,12 +159,12 @@ def _start(suite: Suite, report: Path, said: Path, env: dict[str, str]) -> subpr
         )
 
 
-def _print(outcome: Outcome, said: Path) -> None:
+def _print(outcome: Outcome, log: Path) -> None:
     suite = outcome.suite
     took = f"{outcome.seconds:.0f} s of a budget of {suite.budget:.0f} s"
     with PRINTING:
         print(f"\n== {suite.name}: {' '.join(suite.paths)}, {took}", flush=True)
-        print(said.read_text(errors="replace").rstrip(), flush=True)
+        print(log.read_text(errors="replace").rstrip(), flush=True)
 
 
 class _Heard:
@@ -205,8 +205,8 @@ def _within(at: Path) -> str:
     return ""
 
 
-def _end_of(said: Path) -> str:
-    return _last_lines(said.read_text(errors="replace"))
+def _end_of(log: Path) -> str:
+    return _last_lines(log.read_text(errors="replace"))
 
 
 def read_report(report: Path, outcome: Outcome) -> None:
@@ -222,8 +222,8 @@ def read_report(report: Path, outcome: Outcome) -> None:
         outcome.skipped += skipped
         outcome.passed += max(0, int(results.get("tests", 0)) - broken - skipped)
         for case in results.iter("testcase"):
-            for said in (*case.iter("failure"), *case.iter("error")):
-                why = (said.get("message") or "").strip().splitlines()[:3]
+            for failure in (*case.iter("failure"), *case.iter("error")):
+                why = (failure.get("message") or "").strip().splitlines()[:3]
                 outcome.failures.append(f"{case.get('classname')}::{case.get('name')}: {' '.join(why)[:300]}")
 
 
@@ -242,14 +242,14 @@ def end_leftovers(mark: str, patience: float = 8.0) -> list[str]:
 
 def marked(mark: str) -> dict[int, str]:
     """Live processes whose environment has the mark of this run, with their command lines."""
-    found = {}
+    commands = {}
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             if f"{MARK}={mark}".encode() in (entry / "environ").read_bytes():
-                found[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+                commands[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
         except OSError:
             continue
-    return {pid: command for pid, command in found.items() if command}
+    return {pid: command for pid, command in commands.items() if command}
 
 
 def table(outcomes: list[Outcome]) -> str:

@@ -64,10 +64,10 @@ class Generator:
             "compression.type": "lz4",
             **(properties or {}),
         }
-        self.connect_anew()
+        self.reconnect()
         self._admin = KafkaAdmin({"bootstrap.servers": bootstrap}, client_id="generator", timeout=timeout)
 
-    def connect_anew(self) -> None:
+    def reconnect(self) -> None:
         """Know nothing of topics: a client goes on with the leader epochs of one that was deleted, and never finds its successor."""
         self._plain = Producer(self._settings)
 
@@ -302,9 +302,9 @@ class Generator:
         until = time.monotonic() + _MARKS
         while True:
             stable = self._admin.watermarks(tps, "read_committed")
-            found = self._admin.watermarks(tps, "read_uncommitted")
-            if stable == found or time.monotonic() > until:
-                return {tp: end for tp, (_, end) in found.items()}
+            ends = self._admin.watermarks(tps, "read_uncommitted")
+            if stable == ends or time.monotonic() > until:
+                return {tp: end for tp, (_, end) in ends.items()}
             time.sleep(0.05)
 
 

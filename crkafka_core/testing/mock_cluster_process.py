@@ -70,8 +70,8 @@ class MockCluster:
         self._cluster = self._function("rd_kafka_handle_mock_cluster", _HANDLE, _HANDLE)(self._client)
 
     def bootstrap(self) -> str:
-        found: bytes = self._function("rd_kafka_mock_cluster_bootstraps", _TEXT, _HANDLE)(self._cluster)
-        return found.decode()
+        address: bytes = self._function("rd_kafka_mock_cluster_bootstraps", _TEXT, _HANDLE)(self._cluster)
+        return address.decode()
 
     def call(self, name: str, arguments: list[Any]) -> None:
         """One command of `COMMANDS`; a result that is an error code is raised with the library's own words."""

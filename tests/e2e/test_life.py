@@ -65,7 +65,6 @@ def _starts(s: Scenario, epoch: int) -> list:  # type: ignore[type-arg]
     return s.region.plane.read(lambda reader, row: reader.select(Start, ("epoch", "=", epoch)))
 
 
-@pytest.mark.parametrize("control_plane", ["sqlite", "postgres"], indirect=True)
 def test_X4_going_back_to_an_older_checkpoint_lands_what_came_after_it_again(scenario: Make) -> None:
     """SPEC X4, C5: checkpoints after the target are superseded, the line goes on from it."""
     s = scenario()
@@ -146,6 +145,7 @@ def test_20_a_topic_that_was_deleted_while_all_static_members_were_away_holds_no
     s.finish_and_verify(rows=400)
 
 
+@pytest.mark.soak
 def test_20_a_topic_that_was_made_anew_with_fewer_partitions_while_all_static_members_were_away_holds_nobody_up(
     scenario: Make,
 ) -> None:

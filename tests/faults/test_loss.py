@@ -269,8 +269,8 @@ def test_56_new_region_on_an_old_group_is_refused_unless_it_adopts(
     s.host.end()
     uid = s.region.status().region.uid
     with pytest.raises(WrongRegion, match=f"adopt: {uid}"):
-        s.region_anew(start={"position": "default"})
-    again = s.region_anew(start={"position": "default", "adopt": uid})
+        s.region_on_new_sql(start={"position": "default"})
+    again = s.region_on_new_sql(start={"position": "default", "adopt": uid})
     again.settle()
     s.generator.send(topic, 60, partitions=2)
     _land(again, 60)

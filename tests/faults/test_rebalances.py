@@ -121,7 +121,12 @@ def test_61_lost_batch_with_a_full_queue_is_fetched_again(scenario: Make) -> Non
 
 
 @pytest.mark.parametrize(
-    ("error", "restarts"), [("rebalanced", False), ("unavailable", False), ("fenced", True), ("broken", True)]
+    ("error", "restarts"),
+    [
+        ("rebalanced", False),
+        ("fenced", True),
+        *(pytest.param(*each, marks=pytest.mark.soak) for each in (("unavailable", False), ("broken", True))),
+    ],
 )
 def test_28_commit_that_is_refused_has_its_own_reaction(pair: Scenario, error: str, restarts: bool) -> None:
     """SPEC D2, X6, X10; fault 28: where members stop, an outage aborts the cut; fencing and a broken client restart the member, and a

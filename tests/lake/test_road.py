@@ -654,7 +654,7 @@ class Story:
 
     def _renew(self) -> None:
         if (line := self._line()) and self.rng.random() < 0.3:
-            self.rig.landing.make_topics_anew()
+            self.rig.landing.recreate_topics()
             self.floor, self.saved = line[-1], None
 
     def _fill(self) -> None:

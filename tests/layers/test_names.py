@@ -23,6 +23,9 @@ ROOMS = (
     "crkafka_core/hosts",
     "crkafka_core/segments",
     "crkafka_core/region",
+    "crkafka_core/testing",
+    "scripts/run_suites.py",
+    "tests/rigs",
     "dagster_project",
     *(f"crkafka_core/plane/{file}.py" for file in ("alarms", "events", "hosts", "lateness", "status")),
 )

@@ -31,8 +31,8 @@ def browsers_folder() -> Path:
 def find_chromium() -> Path:
     """The executable, for Playwright's `executable_path`."""
     for name in NAMES:
-        if (found := shutil.which(name)) and not _only_points_to_a_snap(Path(found)):
-            return Path(found)
+        if (path := shutil.which(name)) and not _only_points_to_a_snap(Path(path)):
+            return Path(path)
     downloaded = sorted(browsers_folder().glob("chromium-*/chrome-linux*/chrome"))
     if downloaded:
         return downloaded[-1]

@@ -104,7 +104,7 @@ class _Inside:
         self._folder = folder
         self._member = member
 
-    def there(self, point: str) -> str:
+    def action_at(self, point: str) -> str:
         """The action at this point, or nothing."""
         try:
             return _file(self._folder, self._member, point).read_text()
@@ -113,7 +113,7 @@ class _Inside:
 
     def take(self, point: str) -> str:
         """The action; it happens once, and not if the test takes it back meanwhile."""
-        action = self.there(point)
+        action = self.action_at(point)
         if action:
             try:
                 _file(self._folder, self._member, point).rename(_file(self._folder, self._member, point + "!"))
@@ -122,13 +122,13 @@ class _Inside:
         return action
 
     def reach(self, point: str) -> None:
-        action = self.there(point)
+        action = self.action_at(point)
         if not action:
             return
         _log.warning("failpoint %s: %s", point, action)
         if action == "hold":
             _file(self._folder, self._member, point + "!").touch()
-            while self.there(point) == "hold":
+            while self.action_at(point) == "hold":
                 time.sleep(0.01)
             return
         if not self.take(point):
@@ -148,7 +148,7 @@ def install(parts: Parts, folder: str) -> None:
     def contributes() -> None:
         inside.reach(CONTRIBUTE)
         wanted.clear()
-        wanted.update(point for point in (CONTRIBUTED, MERGED) if inside.there(point))
+        wanted.update(point for point in (CONTRIBUTED, MERGED) if inside.action_at(point))
 
     def has_contributed(point: str) -> None:
         if point in wanted:
@@ -195,13 +195,13 @@ def _around(
 
 def _sql(parts: Parts, inside: _Inside) -> None:
     def refuse() -> None:
-        if inside.there(SQL):
+        if inside.action_at(SQL):
             raise ServiceUnavailable(
                 "The control plane cannot be reached: a failpoint.", hint="The test takes it away."
             )
 
     def slowly() -> None:
-        if inside.there(SQL):
+        if inside.action_at(SQL):
             time.sleep(0.05)
             refuse()
 
@@ -215,11 +215,11 @@ def _disk(inside: _Inside) -> None:
     write = local._LocalOutput.write
 
     def full(output: Any, data: memoryview) -> None:
-        if inside.there(DISK):
+        if inside.action_at(DISK):
             raise storage_error(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), "Writing", str(output._path))
         write(output, data)
 
-    setattr(local._LocalOutput, "write", full)  # noqa: B010 (a patch, and said so)
+    setattr(local._LocalOutput, "write", full)  # noqa: B010 (a patch, as meant)
 
 
 def _kafka(inside: _Inside) -> None:
@@ -227,16 +227,16 @@ def _kafka(inside: _Inside) -> None:
 
     def losing(consumer: GroupConsumer, *args: Any, **kwargs: Any) -> Polled:
         polled = poll(consumer, *args, **kwargs)
-        if polled.batch is not None and inside.there(POLL) == "raise":
+        if polled.batch is not None and inside.action_at(POLL) == "raise":
             inside.take(POLL)
             _log.warning("failpoint poll: %s records are lost", polled.batch.rows)
             return Polled(None, polled.rebalances, polled.errors, {}, True, polled.batch.rows + polled.dropped)
-        if inside.there(POLL) != "raise":
+        if inside.action_at(POLL) != "raise":
             inside.reach(POLL)
         return polled
 
     def failing(consumer: GroupConsumer, *args: Any, **kwargs: Any) -> None:
-        action = inside.there(COMMIT)
+        action = inside.action_at(COMMIT)
         if action in ERRORS:
             inside.take(COMMIT)
             raise ERRORS[action](f"Kafka failed committing: a failpoint ({action}).")

@@ -81,7 +81,7 @@ class HandMember:
     def _rest(self, epoch: int, head: int) -> None:
         ids = {tp: f"id-{tp.topic}" for tp in self.tps}
         proposals = {tp: starts.Proposal(ids[tp], 0, "beginning") for tp in self.tps}
-        found = self.plane.do(
+        resolved = self.plane.do(
             lambda tx: starts.resolve(
                 tx,
                 member=self.name,
@@ -92,7 +92,7 @@ class HandMember:
                 proposals=proposals,
             )
         )
-        self._next = dict(found.offsets)
+        self._next = dict(resolved.offsets)
         self.plane.do(
             lambda tx: members.report(
                 tx, self.name, self.incarnation, epoch=epoch, base=head, generation=1, held=self.tps

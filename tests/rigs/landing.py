@@ -136,7 +136,7 @@ class Landing:
         self.region.plane.do(lambda tx: self._merge(tx, row, number, segments, merged))
         return number
 
-    def make_topics_anew(self) -> None:
+    def recreate_topics(self) -> None:
         """What lands from now on is of other topics of the same names, from offset 0."""
         self.topics_made += 1
         head = self.region.plane.read(lambda _, row: row.head)

@@ -56,10 +56,10 @@ class MemoryStore:
         with self._changed:
 
             def current() -> int:
-                found: Region | None = self._tables[Region].rows.get((region,))
-                if found is None:
+                row: Region | None = self._tables[Region].rows.get((region,))
+                if row is None:
                     raise _no_such_region(region)
-                return found.version
+                return row.version
 
             if timeout > 0:
                 self._changed.wait_for(lambda: current() != version, timeout)
@@ -127,10 +127,10 @@ class _Reader:
         return self._store.clock()
 
     def region(self) -> Region:
-        found = self.get(Region)
-        if found is None:
+        row = self.get(Region)
+        if row is None:
             raise _no_such_region(self.name)
-        return found
+        return row
 
     def get(self, row: type[R], *key: Any) -> R | None:
         table = self._table(row)
@@ -139,8 +139,8 @@ class _Reader:
         full = key if row.SHARED else (self.name, *key)
         if len(full) != len(row.KEY):
             raise TypeError(f"{row.__name__} has the key {own_key(row)}, not {len(key)} values")
-        found: R | None = table.rows.get(full)
-        return found
+        held: R | None = table.rows.get(full)
+        return held
 
     def select(
         self, row: type[R], *where: Cond, order: Sequence[str] = (), desc: bool = False, limit: int | None = None
@@ -159,7 +159,7 @@ class _Reader:
         desc: bool = False,
         limit: int | None = None,
     ) -> list[Any]:
-        return [getattr(found, name) for found in self.select(row, *where, order=order, desc=desc, limit=limit)]
+        return [getattr(each, name) for each in self.select(row, *where, order=order, desc=desc, limit=limit)]
 
     def count(self, row: type[R], *where: Cond) -> int:
         return len(self.select(row, *where))
@@ -168,11 +168,11 @@ class _Reader:
         if (hook := self._store.on_statement) is not None:
             hook("line")
         rows = self._tables[Checkpoint].rows
-        found: list[int] = []
+        ids: list[int] = []
         while checkpoint > after and (row := rows.get((self.name, checkpoint))) is not None:
-            found.append(checkpoint)
+            ids.append(checkpoint)
             checkpoint = row.parent
-        return found[::-1]
+        return ids[::-1]
 
     def _table(self, row: type[Row]) -> MemoryRows:
         """Where a statement finds the rows of this type."""
@@ -271,13 +271,13 @@ class _Tx(_Reader):
         if (hook := self._store.on_statement) is not None:
             hook(f"delete {row.__name__}")
         table = self._table(row)
-        found = table.select(((row.REGION, "=", self.name), *where), (), False, None)
-        for each in found:
+        rows = table.select(((row.REGION, "=", self.name), *where), (), False, None)
+        for each in rows:
             key = table.key_of(each)
             self._undo.append((table, key, table.drop(key)))
-        if row is Region and found:
+        if row is Region and rows:
             self._before = self._region = None
-        return len(found)
+        return len(rows)
 
     def _writable(self, rows: Sequence[Row], what: str) -> MemoryRows | None:
         if not rows:

@@ -34,9 +34,9 @@ class Bucket:
     def ordered(self) -> dict[tuple[Any, ...], Any]:
         """All rows by key, sorted when somebody asks: most come in order, and most buckets are never asked."""
         if not self._in_order:
-            found = sorted(self.rows.items(), key=itemgetter(0))
+            in_order = sorted(self.rows.items(), key=itemgetter(0))
             self.rows.clear()
-            self.rows.update(found)
+            self.rows.update(in_order)
             self._in_order = True
         return self.rows
 

@@ -76,13 +76,13 @@ class KafkaProxy:
 
 
 def _exactly(source: socket.socket, count: int) -> bytes:
-    found = b""
-    while len(found) < count:
-        more = source.recv(count - len(found))
+    data = b""
+    while len(data) < count:
+        more = source.recv(count - len(data))
         if not more:
             raise ConnectionError("the client went away")
-        found += more
-    return found
+        data += more
+    return data
 
 
 def _pump(source: socket.socket, sink: socket.socket, delay: float) -> None:

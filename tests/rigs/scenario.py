@@ -170,7 +170,7 @@ class Scenario:
         keys = self.config.model_dump(mode="json", exclude_none=True)
         return Region(RegionConfig.of(**{**keys, "drain": "stop"}), self.region.plane)
 
-    def region_anew(self, **keys: Any) -> Scenario:
+    def region_on_new_sql(self, **keys: Any) -> Scenario:
         """The same region on a control plane that knows nothing of it, as after the loss of SQL; for the caller to end."""
         other = copy.copy(self)
         other.url = f"sqlite:///{self.folder}/{unique('anew')}.db"
@@ -311,8 +311,8 @@ class Scenario:
 
     def events(self, *kinds: str, since: int = 0) -> list[Event]:
         """Of the log, oldest first; all kinds unless named."""
-        found = self.region.plane.read(lambda reader, row: events.since(reader, since))
-        return [e for e in found if not kinds or e.kind in kinds]
+        rows = self.region.plane.read(lambda reader, row: events.since(reader, since))
+        return [e for e in rows if not kinds or e.kind in kinds]
 
     def mark(self) -> int:
         """Where the event log stands: what comes after it belongs to the fault."""
@@ -325,9 +325,9 @@ class Scenario:
         """Poll a condition; what it returns."""
         end = time.monotonic() + timeout
         while True:
-            found = condition()
-            if found:
-                return found
+            answer = condition()
+            if answer:
+                return answer
             if time.monotonic() > end:
                 raise AssertionError(f"not within {timeout:.0f} s: {what}\n{self.account()}")
             time.sleep(0.05)
@@ -343,7 +343,7 @@ class Scenario:
         end, cut_at = time.monotonic() + LEDGER_LAG, time.monotonic() + LEDGER_LAG / 2
         while True:
             verdict = verify(self.region, self.ledger, seen=self.seen, **keys)
-            texts = [found.text for found in verdict.findings]
+            texts = [finding.text for finding in verdict.findings]
             early = set(verdict.broken) == {"I2"} and all(STRANGE in text for text in texts)
             behind = set(verdict.broken) == {"I12"} and all(HEAD_ENDS in text for text in texts)
             if not (early or behind) or time.monotonic() > end:

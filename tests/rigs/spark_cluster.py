@@ -29,9 +29,9 @@ class SparkCluster:
         self.workers, self.cores, self.memory = workers, cores, memory
         self._leash = Leash(self.folder)
         self._port, self._connect_port = free_ports(2)
-        found = importlib.util.find_spec("pyspark")
-        assert found is not None and found.origin is not None
-        self._home = Path(found.origin).parent
+        spec = importlib.util.find_spec("pyspark")
+        assert spec is not None and spec.origin is not None
+        self._home = Path(spec.origin).parent
 
     @property
     def master(self) -> str:
@@ -149,7 +149,7 @@ class SparkCluster:
 
     def executors(self) -> dict[int, int]:
         """Process ids of executors, each with the number of its worker."""
-        found = {}
+        pids = {}
         ours = re.compile(re.escape(f"{self.folder}/worker-") + r"(\d+)")
         for entry in Path("/proc").glob("[0-9]*"):
             try:
@@ -158,8 +158,8 @@ class SparkCluster:
             except OSError:
                 continue
             if match and b"CoarseGrainedExecutorBackend" in command:
-                found[int(entry.name)] = int(match.group(1))
-        return found
+                pids[int(entry.name)] = int(match.group(1))
+        return pids
 
     def _process(self, name: str) -> RecordedProcess:
         return RecordedProcess(name, self.folder / "pids" / f"{name}.pid", self.folder / "logs" / f"{name}.log")

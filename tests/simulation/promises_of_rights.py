@@ -105,7 +105,7 @@ def what_is_read_for_a_write_is_there_for_as_long_as_that_takes(seed: int) -> No
                 if c.rows and c.id <= writer.plane.read(lambda r, _: tables.of(r, writer.lake.name)).acknowledged
             ]
             if has:
-                writer.write_anew(has[0])
+                writer.rewrite(has[0])
                 done.append(has[0])
 
         writer.read, writer._gone, writer.move = read, told, once

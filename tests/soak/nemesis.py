@@ -329,7 +329,7 @@ class Nemesis:
         self.s.ledger.delete(topic, old)
         self.s.topics.remove(topic)
         self.deleted.add(topic)
-        self.s.generator.connect_anew()
+        self.s.generator.reconnect()
         if anew:
             self._make(topic)
         self.produce()

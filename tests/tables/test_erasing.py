@@ -139,7 +139,7 @@ def test_at_the_same_offsets_of_a_topic_made_anew_are_others_records(lake: Lake)
     erased(lake, *PERSON)
     lake.landing.rewind(0)
     lake.fence()
-    lake.landing.make_topics_anew()
+    lake.landing.recreate_topics()
     filled(lake, 2, 10)
     assert (lake.places(), lake.look().clean) == (upto(20), True)
 

@@ -116,7 +116,7 @@ def anew(lake: Lake) -> Lake:
     """Four checkpoints; the last two are of a topic that was made anew, with offsets that the first has, too."""
     for _ in range(2):
         lake.land(20), lake.advance()
-    lake.landing.make_topics_anew()
+    lake.landing.recreate_topics()
     for _ in range(2):
         lake.land(3), lake.advance()
     assert lake.verified() == []

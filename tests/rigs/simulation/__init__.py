@@ -2,7 +2,6 @@
 
 from tests.rigs.simulation.history import History, Violation
 from tests.rigs.simulation.plan import Fault, Plan, plan
-from tests.rigs.simulation.run import simulate
-from tests.rigs.simulation.shrink import shrink
+from tests.rigs.simulation.run import shrink, simulate
 
 __all__ = ["Fault", "History", "Plan", "Violation", "plan", "shrink", "simulate"]

@@ -287,8 +287,8 @@ class Person(Actor):
 
     def _declare(self, tx: Tx, name: str) -> None:
         """It counts once SQL has it, also before the person hears of it."""
-        there = tables.declare(tx, name, "delta", f"lake/{name}", by="person")
-        self.world.oracle.declared.add((name, there.rewind_epoch))
+        table = tables.declare(tx, name, "delta", f"lake/{name}", by="person")
+        self.world.oracle.declared.add((name, table.rewind_epoch))
 
     def _start(self, restored: Literal["", "rewind"]) -> None:
         if restored:  # the backup may be older than the configuration (docs/operations.md)

@@ -51,7 +51,7 @@ def put(store: Store, rows: Rows) -> None:
             if rows[row]:
                 tx.add(*rows[row])
 
-    if any(found.name == region.name for found in store.regions()):
+    if any(each.name == region.name for each in store.regions()):
         store.run(region.name, lambda tx: tx.delete(Region))
     store.create(region, fill)
 

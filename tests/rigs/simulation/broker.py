@@ -142,8 +142,8 @@ class Broker:
         log, end = self.logs[tp], self.ends[tp] - int(share * (self.ends[tp] - self.starts[tp]))
         self.cuts[tp] = end, log
         self.logs[tp], self.ends[tp] = log[: bisect_left(log, (end, 0))], end
-        there = [(first, epoch) for first, epoch in self.leaders[tp] if first < end]
-        self.leaders[tp] = [*there, (end, self.leaders[tp][-1][1] + 1)]
+        left = [(first, epoch) for first, epoch in self.leaders[tp] if first < end]
+        self.leaders[tp] = [*left, (end, self.leaders[tp][-1][1] + 1)]
 
     def written_by(self, tp: TP, record: Record) -> int:
         """The epoch of its leader."""

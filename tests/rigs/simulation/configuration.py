@@ -39,7 +39,7 @@ def configured(plan: Plan, **changes: Any) -> RegionConfig:
     if plan.trigger_count:
         trigger["tuples"] = plan.trigger_count
     session = int(1000 * LIMITS.session_timeout)
-    said: dict[str, Any] = {
+    keys: dict[str, Any] = {
         "kafka": {"bootstrap.servers": "simulated:1", "group.id": "group", "session.timeout.ms": session},
         "topics": [f"t{i}" for i in range(len(plan.partitions))],
         "members": plan.members,
@@ -53,14 +53,14 @@ def configured(plan: Plan, **changes: Any) -> RegionConfig:
         "start": {"new_partitions": "end" if plan.from_end else "beginning"},
     }
     if plan.member_epochs:
-        said["kafka"]["group.protocol"] = "consumer"
-    said |= {f.name: getattr(LIMITS, f.name) for f in fields(Limits) if f.name != "session_timeout"}
+        keys["kafka"]["group.protocol"] = "consumer"
+    keys |= {f.name: getattr(LIMITS, f.name) for f in fields(Limits) if f.name != "session_timeout"}
     return RegionConfig.of(
         base=Path("/simulated"),
         region="sim",
         control_plane="sqlite:////simulated/crkafka.db",
         storage="/simulated/segments",
-        **said | changes,
+        **keys | changes,
     )
 
 

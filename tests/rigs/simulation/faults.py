@@ -29,7 +29,7 @@ PATIENCE = 3.0
 """Seconds for which a fault waits for its phase, or for what its victim does next."""
 MOST_LOST = 100
 """Transactions between a backup and the moment at which it is put in place."""
-MADE_ANEW = "was made anew"
+RECREATED = "was made anew"
 """What a person reads who is told to forget a topic."""
 WHENEVER = float("inf")
 """Some ask SQL seldom: their reply is lost when they do."""
@@ -78,7 +78,7 @@ class Faults:
         while self.waiting and self.waiting[0].at <= world.now - EPOCH:
             self.ripe.append(self.waiting.popleft())
         if self.armed:
-            self._arm_anew()
+            self._arm_again()
         if self.ripe:
             phase = world.oracle.row.phase
             late = world.now - EPOCH - PATIENCE  # it comes all the same: a fault that never does tries nothing
@@ -88,7 +88,7 @@ class Faults:
                     self.ripe.remove(fault)
                     world.note_at(before, "fault", str(fault))
 
-    def _arm_anew(self) -> None:
+    def _arm_again(self) -> None:
         """What has hit nobody in its time, or whose victim has died, comes again: for another one, and for longer."""
         for armed in self.armed[:]:
             dead = armed.victim is not None and armed.victim.dead
@@ -212,12 +212,12 @@ class Faults:
         """A driver, the host, or who writes a table: one that is alive."""
         world = self.world
         name, what = fault.kind.split()
-        there: dict[str, Sequence[Restarted]] = {
+        actors: dict[str, Sequence[Restarted]] = {
             "driver": world.drivers,
             "host": (world.host,),
             "writer": world.writers,
         }
-        alive = [each for each in there[name] if not each.dead]
+        alive = [each for each in actors[name] if not each.dead]
         if not alive:
             return False
         victim = alive[fault.who % len(alive)]
@@ -250,10 +250,10 @@ class Faults:
         if kind == "question fails" and fault.who % 2:
             self._arm(fault, None, 2.0 + length / 2)
             return True
-        there = world.processes
-        if not there:
+        running = world.processes
+        if not running:
             return False
-        p = there[fault.who % len(there)]
+        p = running[fault.who % len(running)]
         match kind:
             case "kill before sql" | "kill after sql" | "lose reply":
                 self._arm(fault, p, PATIENCE)
@@ -296,15 +296,15 @@ class Faults:
                 raise AssertionError(f"nobody knows the fault {fault.kind}")
         return True
 
-    def _there(self, who: Owner, kind: str) -> list[Armed]:
+    def _armed_for(self, who: Owner, kind: str) -> list[Armed]:
         now = self.world.now
         return [a for a in self.armed if a.fault.kind == kind and a.victim in (None, who) and now < a.until]
 
     def misbehaves(self, who: Owner, kind: str) -> bool:
         """Whether this call of his fails; who asks says whether that hits anybody."""
-        if not self.armed or not (there := self._there(who, kind)):
+        if not self.armed or not (armed := self._armed_for(who, kind)):
             return False
-        return self.world.rng.random() < OFTEN or any(a.again and not a.hit for a in there)
+        return self.world.rng.random() < OFTEN or any(a.again and not a.hit for a in armed)
 
     def strikes(self, who: Owner, kind: str) -> bool:
         """Whether this call of his fails, which hits him."""
@@ -314,7 +314,7 @@ class Faults:
         return True
 
     def storage_fails(self, who: Owner) -> bool:
-        if not self.armed or not self._there(who, "storage full"):
+        if not self.armed or not self._armed_for(who, "storage full"):
             return False
         self.hit("storage full", who)
         return True

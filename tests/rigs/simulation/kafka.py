@@ -127,13 +127,13 @@ class SimulatedConsumer:
         if brought not in ("revoked", "lost", "assigned"):
             return []
         given = self.client.holds if brought == "assigned" else None
-        told, self._held = given if given is not None else self._held, self.client.holds or frozenset()
+        parts, self._held = given if given is not None else self._held, self.client.holds or frozenset()
         self._flowing, self._next, self._read, self._stalled, self._unreadable = set(), {}, {}, set(), {}
-        self.world.note(self.member.name, f"partitions {brought}", sorted(map(str, told)))
-        said = [Rebalance(Kind(brought), told, self.client.generation)]
+        self.world.note(self.member.name, f"partitions {brought}", sorted(map(str, parts)))
+        rebalances = [Rebalance(Kind(brought), parts, self.client.generation)]
         if brought != "assigned" and self.world.plan.member_epochs:  # as `GroupConsumer` does
-            said.append(Rebalance(Kind.ASSIGNED, self._held, self.client.generation))
-        return said
+            rebalances.append(Rebalance(Kind.ASSIGNED, self._held, self.client.generation))
+        return rebalances
 
     def _fetch(self, max_records: int) -> Polled:
         rng, odd = self.world.rng, self.world.faults.misbehaves(self.member, "late fetch")
@@ -157,21 +157,21 @@ class SimulatedConsumer:
                     gone.append(trouble)
                 continue
             since = max(self.broker.starts[tp], at - 3) if odd else at
-            found = self.broker.fetch(tp, since, rng.randint(1, min(MOST, max_records)))
-            if not found:
+            fetched = self.broker.fetch(tp, since, rng.randint(1, min(MOST, max_records)))
+            if not fetched:
                 if at < self.broker.ends[tp]:
                     self._next[tp] = self.broker.ends[tp]  # control records at the end
                 ends[tp] = self.broker.ends[tp]
                 continue
-            if found[0][0] < at:
+            if fetched[0][0] < at:
                 self.world.faults.hit("late fetch", self.member)
-            for epoch, of_one in groupby(found, partial(self.broker.written_by, tp)):
+            for epoch, of_one in groupby(fetched, partial(self.broker.written_by, tp)):
                 some = list(of_one)
-                since, stop = (since if some[0] == found[0] else records[-1][1][0] + 1), len(records) + len(some)
+                since, stop = (since if some[0] == fetched[0] else records[-1][1][0] + 1), len(records) + len(some)
                 runs.append(Run(tp, len(records), stop, some[0][0], some[-1][0] + 1, since, epoch))
                 records += [(tp, record) for record in some]
                 self._read[tp] = epoch
-            self._next[tp] = max(at, found[-1][0] + 1)
+            self._next[tp] = max(at, fetched[-1][0] + 1)
         gone += self._heard_while_paused()
         if not runs:
             return Polled(ends=ends, errors=tuple(gone), troubles=troubles)
@@ -195,9 +195,9 @@ class SimulatedConsumer:
     def _heard_while_paused(self) -> list[CrkafkaError]:
         """A log that was cut is told of soon, also if its partition does not flow."""
         waiting = sorted((self.broker.cuts.keys() & self._next.keys()) - self._flowing - self._stalled)
-        told = [tp for tp in waiting if self._cut_below(tp, self._next[tp]) and self.world.rng.random() < 0.5]
-        self._stalled.update(told)
-        return [OffsetGone(tp, self._next[tp]) for tp in told]
+        heard = [tp for tp in waiting if self._cut_below(tp, self._next[tp]) and self.world.rng.random() < 0.5]
+        self._stalled.update(heard)
+        return [OffsetGone(tp, self._next[tp]) for tp in heard]
 
     def _cut_below(self, tp: TP, at: int) -> bool:
         """librdkafka compares the leader epoch of where it stands with the broker's."""
@@ -307,8 +307,8 @@ class SimulatedAdmin:
 
     def topics(self, names: Iterable[str] = (), *, pattern: str | None = None) -> dict[str, TopicInfo]:
         self._reach()
-        there = self.broker.partitions
-        return {n: TopicInfo(self.broker.ids[n], tuple(range(there[n]))) for n in sorted(set(names)) if n in there}
+        counts = self.broker.partitions
+        return {n: TopicInfo(self.broker.ids[n], tuple(range(counts[n]))) for n in sorted(set(names)) if n in counts}
 
     def compacted(self, topics: Iterable[str]) -> dict[str, bool]:
         self._reach()
@@ -345,8 +345,10 @@ class SimulatedAdmin:
 
     def committed(self, group_id: str, tps: Iterable[TP]) -> dict[TP, Committed]:
         self._reach()
-        said = self.broker.metadata
-        return {tp: Committed(self.broker.committed[tp], said.get(tp, "")) for tp in tps if tp in self.broker.committed}
+        metadata = self.broker.metadata
+        return {
+            tp: Committed(self.broker.committed[tp], metadata.get(tp, "")) for tp in tps if tp in self.broker.committed
+        }
 
     def close(self) -> None:
         """It holds nothing."""

@@ -107,9 +107,9 @@ class Knowledge:
         named = {path for cut in knew["parents"] for path in self.segments[cut]}
         self.precious &= self.disk.keys() - named
         row: Region = knew["row"]
-        there = [name for path in self.disk if (name := SegmentName.parse(path)) is not None]
+        names = [name for path in self.disk if (name := SegmentName.parse(path)) is not None]
         if any(
-            name.epoch > row.epoch or name.number > row.filling for name in there
+            name.epoch > row.epoch or name.number > row.filling for name in names
         ):  # else nothing outside SQL tells it
             self.precious |= {path for cut in lost for path in self.segments.get(cut, ())} & newer & self.disk.keys()
         self.deleted |= {path for paths in self.segments.values() for path in paths} - (newer & self.disk.keys())
@@ -123,15 +123,15 @@ class Knowledge:
 
     def ways_to_begin(self, base: int, tp: TP) -> set[int]:
         """Where whoever starts under this head may begin; who has not noticed yet that SQL went back starts under a lost one."""
-        found: set[int] = set()
+        offsets: set[int] = set()
         for merged, initial in self._known():
             if base in merged:
                 first = initial.get(tp, {})
                 if tp in merged[base]:
-                    found.add(merged[base][tp])
+                    offsets.add(merged[base][tp])
                 if tp not in merged[base] or len(first) > 1:  # made anew: its rows tell of which topic they are
-                    found |= set(first.values())
-        return found
+                    offsets |= set(first.values())
+        return offsets
 
     def may_begin(self, base: int, tp: TP, offset: int, due: int) -> bool:
         """Where it is due, or after a gap that Kafka or a person has made."""
@@ -153,8 +153,8 @@ class Knowledge:
     def _at_the_cut(self, base: int, tp: TP, offset: int, due: int) -> bool:
         """Where the log was cut below what is due; where no leader's epoch tells that, at its end."""
         cut = self.broker.cuts[tp][0] if tp in self.broker.cuts else due
-        told = tp in self.led.get(base, ())
-        return cut <= offset < due and (offset <= max(cut, self.broker.kept_from(tp)) or not told)
+        has_epoch = tp in self.led.get(base, ())
+        return cut <= offset < due and (offset <= max(cut, self.broker.kept_from(tp)) or not has_epoch)
 
     def _known(self) -> list[tuple[dict[int, dict[TP, int]], dict[TP, dict[str, int]]]]:
         return [(self.merged, self.initial), *self.lost]
@@ -171,8 +171,8 @@ class Knowledge:
         return self.merged[self.row.head][tp] if same else 0
 
     def line(self) -> list[int]:
-        found, at = [], self.row.head
+        ids, at = [], self.row.head
         while at:
-            found.append(at)
+            ids.append(at)
             at = self.parents[at]
-        return found[::-1]
+        return ids[::-1]

@@ -69,10 +69,10 @@ class Lake:
 
     def rows(self) -> dict[int, list[Tuple]]:
         """By checkpoint, as a reader of the table finds them."""
-        found = {checkpoint: list(rows) for checkpoint, rows in self.written.items()}
+        rows = {checkpoint: list(rows) for checkpoint, rows in self.written.items()}
         for path in self.versions[-1].files if self.versions else ():
-            found.setdefault(self.checkpoints[path], []).extend(self.disk.get(path) or ())
-        return found
+            rows.setdefault(self.checkpoints[path], []).extend(self.disk.get(path) or ())
+        return rows
 
 
 class LakeStorage(SimulatedStorage):
@@ -227,12 +227,12 @@ class SimulatedSnapshot:
     def commit(self, stamp: Stamp, change: Change = NO_CHANGE) -> SimulatedSnapshot:
         self._log.reach()
         gone, made = {file.path for file in change.remove}, self._made
-        there = {path: file for path, file in made.files.items() if path not in gone}
+        files = {path: file for path, file in made.files.items() if path not in gone}
         for file in change.add:
-            there[file.path] = DataFile(**{name: getattr(file, name) for name in NewFile.__dataclass_fields__})
+            files[file.path] = DataFile(**{name: getattr(file, name) for name in NewFile.__dataclass_fields__})
         stamps = {**made.stamps, stamp.owner: replace(stamp, version=self.version + 1)} if stamp.permit else made.stamps
         entry = LogEntry(self.version + 1, stamp, change.changes_rows)
-        return self._log.put(self.version, Version(there, stamps, stamp.owner, entry))
+        return self._log.put(self.version, Version(files, stamps, stamp.owner, entry))
 
 
 def means(world: World, owner: Owner) -> Means:

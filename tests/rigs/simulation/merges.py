@@ -60,18 +60,18 @@ class Merges(Knowledge):
                 "I8", f"cut {cut} of epoch {checkpoint.epoch} was merged in epoch {last.epoch} → {row.epoch}"
             )
         parts = reader.select(Contribution, where)
-        there = {(c.member, c.incarnation) for c in parts}
-        missing = self.fixed - there if handover and there <= self.fixed else set()
-        if there | missing != self.fixed or any(c.epoch != last.epoch or c.base != last.head for c in parts):
-            raise Violation("I4", f"cut {cut} merged {sorted(there)}, expected were {sorted(self.fixed)}")
+        contributors = {(c.member, c.incarnation) for c in parts}
+        missing = self.fixed - contributors if handover and contributors <= self.fixed else set()
+        if contributors | missing != self.fixed or any(c.epoch != last.epoch or c.base != last.head for c in parts):
+            raise Violation("I4", f"cut {cut} merged {sorted(contributors)}, expected were {sorted(self.fixed)}")
         self._without(reader, checkpoint, missing)
-        for name, incarnation in () if handover else there:
+        for name, incarnation in () if handover else contributors:
             member = reader.get(Member, name)
             if member is None or member.incarnation != incarnation or member.status is not MemberStatus.LIVE:
                 raise Violation("I8", f"cut {cut} merged what {incarnation} contributed, which is {member}")
         offsets = reader.select(MergedOffset, where)
         self._offsets(reader, cut, checkpoint.parent, offsets)
-        self._rows(cut, checkpoint.parent, offsets, reader.select(Segment, where), there)
+        self._rows(cut, checkpoint.parent, offsets, reader.select(Segment, where), contributors)
         self.merged[cut] = {TP(o.topic, o.partition): o.to_offset for o in offsets}
         self.ids[cut] = {TP(o.topic, o.partition): o.topic_id for o in offsets}
         self.led[cut] = {TP(o.topic, o.partition) for o in offsets if o.leader_epoch >= 0}
@@ -137,13 +137,13 @@ class Merges(Knowledge):
         parent: int,
         offsets: list[MergedOffset],
         segments: list[Segment],
-        there: set[tuple[str, str]],
+        contributors: set[tuple[str, str]],
     ) -> None:
         """I2, I3, I8: what the named segments hold is exactly what was produced in these ranges."""
         landed: dict[TP, list[Record]] = {}
         self.landed[cut], self.segments[cut] = [], [*self.segments.get(cut, ()), *(s.path for s in segments)]
         for segment in sorted(segments, key=lambda s: SegmentName.parse(s.path) or s.path):
-            if (segment.member, segment.incarnation) not in there:
+            if (segment.member, segment.incarnation) not in contributors:
                 raise Violation("I8", f"cut {cut} names {segment.path} of {segment.incarnation}")
             held = self.disk.get(segment.path)
             if held is None:
@@ -154,13 +154,15 @@ class Merges(Knowledge):
         self.landed[cut].sort()
         for o in offsets:
             tp = TP(o.topic, o.partition)
-            logs, found = self.broker.logs_of(tp, o.topic_id), landed.pop(tp, [])
+            logs, records = self.broker.logs_of(tp, o.topic_id), landed.pop(tp, [])
             produced = [between(log, o.from_offset, o.to_offset) for log in logs]
-            if found not in produced or len(found) != o.rows:
+            if records not in produced or len(records) != o.rows:
                 raise Violation(
-                    "I2", f"cut {cut}: {tp} has {found} in [{o.from_offset}, {o.to_offset}); produced were {produced}"
+                    "I2", f"cut {cut}: {tp} has {records} in [{o.from_offset}, {o.to_offset}); produced were {produced}"
                 )
-            self._same_log(cut, parent, o, {at == len(logs) - 1 for at, there in enumerate(produced) if there == found})
+            self._same_log(
+                cut, parent, o, {at == len(logs) - 1 for at, of_one in enumerate(produced) if of_one == records}
+            )
         if landed:
             raise Violation("I2", f"cut {cut} landed partitions outside of its map: {sorted(landed)}")
 

@@ -118,7 +118,7 @@ class Oracle(Merges):
         """For a cut, with all that was submitted since the last one."""
         self.drained.add((name.incarnation, name.epoch, name.number))
 
-    def still_there(self, name: SegmentName) -> None:
+    def not_collected(self, name: SegmentName) -> None:
         """T3: what is being filled is nobody's to collect."""
         filled = (self.row.filling, self.row.open_cut)
         if name.path not in self.disk and name.epoch == self.row.epoch and name.number in filled:
@@ -148,8 +148,8 @@ class Oracle(Merges):
     def retires(self) -> None:
         """T1: what a table has not acknowledged is kept."""
         with self.store.read(self.name) as reader:
-            found = {c.id for c in reader.select(Checkpoint, ("status", "=", CheckpointStatus.RETIRED))}
-            new, self.retired = max(found - self.retired, default=0), found
+            retired = {c.id for c in reader.select(Checkpoint, ("status", "=", CheckpointStatus.RETIRED))}
+            new, self.retired = max(retired - self.retired, default=0), retired
             if lacking := [t.name for t in reader.select(Table) if t.acknowledged < new]:
                 raise Violation("T1", f"checkpoint {new} is retired, and tables {lacking} have not acknowledged it")
 
@@ -286,14 +286,14 @@ class Oracle(Merges):
         mine: tuple[Cond, ...] = ("member", "=", row.stop_member), ("cause", "in", BUDGETED)
         forced = reader.select(Reset, *mine, ("epoch", ">", row.started_epoch))
         if "in a row without a completed cut" in why:
-            there = self.failures >= limit.max_consecutive_resets
+            happened = self.failures >= limit.max_consecutive_resets
         elif "without a completed cut in between" in why:
-            there = sum(reset.epoch > self.proved for reset in forced) >= limit.forced_without_cut
+            happened = sum(reset.epoch > self.proved for reset in forced) >= limit.forced_without_cut
         elif f"in {limit.forced_window:.0f} s" in why:
-            there = len(forced) >= limit.forced_budget
+            happened = len(forced) >= limit.forced_budget
         else:  # Kafka has lost something
-            there = bool(self.broker.former or self.broker.cuts or any(self.broker.starts.values()))
-        if not there:
+            happened = bool(self.broker.former or self.broker.cuts or any(self.broker.starts.values()))
+        if not happened:
             raise Violation("X6", f"STOPPED for what has not happened: {why}")
 
     def _resumed(self, reader: Reader, last: Region, row: Region) -> None:
@@ -358,18 +358,18 @@ class Oracle(Merges):
             if tuple(reader.line(self.row.head)) != tuple(self.line()):
                 raise Violation("C5", f"the line of {self.row.head} is {reader.line(self.row.head)}, was {self.line()}")
             live = {c.id for c in rows if c.status is CheckpointStatus.MERGED}
-            there = self.disk.keys() | self.deleted
-            lost = [s.path for s in reader.select(Segment) if s.checkpoint in live and s.path not in there]
+            kept = self.disk.keys() | self.deleted
+            lost = [s.path for s in reader.select(Segment) if s.checkpoint in live and s.path not in kept]
             if lost:
                 raise Violation("T3", f"named segments are gone: {lost[:3]}")
             return sum(c.rows for c in rows if c.id in set(self.line()))
 
     def _by_sql(self, reader: Reader) -> None:
         """What must hold of the rows by themselves, as `verify` asks it of a region in production."""
-        found = Findings()
-        chain.by_sql(History.read(reader, self.row), found, self.seen)
-        if found.kept:
-            raise Violation(found.kept[0].invariant, str(found.kept[0]))
+        findings = Findings()
+        chain.by_sql(History.read(reader, self.row), findings, self.seen)
+        if findings.kept:
+            raise Violation(findings.kept[0].invariant, str(findings.kept[0]))
 
 
 def _pauses(mark: PauseMark, tp: TP, member: str) -> bool:

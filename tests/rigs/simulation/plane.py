@@ -97,8 +97,8 @@ def named(work: Callable[..., Any]) -> str:
     code = getattr(work, "__code__", None)
     if code is None:
         return getattr(work, "__name__", "?")
-    found = _NAMES.get(code)
-    if found is None:
+    name = _NAMES.get(code)
+    if name is None:
         words = code.co_names[:2] if work.__name__ == "<lambda>" else (work.__name__,)
-        found = _NAMES[code] = ".".join(words)
-    return found
+        name = _NAMES[code] = ".".join(words)
+    return name

@@ -11,7 +11,7 @@ from crkafka_core.model.phase import Phase, Wanted
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Member, MemberStatus, Segment, Table
 from crkafka_core.model.segment_name import SegmentName
 from crkafka_core.plane import alarms
-from tests.rigs.simulation.faults import EPOCH, MADE_ANEW
+from tests.rigs.simulation.faults import EPOCH, RECREATED
 from tests.rigs.simulation.history import Violation
 from tests.rigs.simulation.plan import Fault
 from tests.rigs.simulation.tables import judge
@@ -83,7 +83,7 @@ class Progress:
         """Only for a control plane that went back in time, after which a person says how to go on (SPEC G10); or for a topic that was
         made anew and that nobody had noticed yet."""
         world, row = self.world, self.world.oracle.row
-        if MADE_ANEW in row.stop_reason:
+        if RECREATED in row.stop_reason:
             self._ask("forget")
             self._ask("start")
             return
@@ -101,7 +101,7 @@ class Progress:
         while world.faults.troubled and world.now < healed + HEARD:  # who was held up may fail one time too many
             world.step()
         self._hear_the_person()
-        stops = [reason for reason in world.oracle.stops if MADE_ANEW not in reason]
+        stops = [reason for reason in world.oracle.stops if RECREATED not in reason]
         if stops and not world.oracle.lost and sum(f.kind in STOPS for f in world.plan.faults) < ENOUGH:
             raise Violation("X6", f"STOPPED without a cause in the plan: {stops[0]}")
         if world.paused:
@@ -213,9 +213,9 @@ class Progress:
     def _as_many_as_wanted(self) -> bool:
         world, row = self.world, self.world.oracle.row
         with world.store.read(world.region) as reader:
-            there = reader.select(Member, ("status", "=", MemberStatus.LIVE))
-        live = sorted(m.name for m in there)
-        if any(not m.assignment_json or (m.epoch, m.base) != (row.epoch, row.head) for m in there):
+            reported = reader.select(Member, ("status", "=", MemberStatus.LIVE))
+        live = sorted(m.name for m in reported)
+        if any(not m.assignment_json or (m.epoch, m.base) != (row.epoch, row.head) for m in reported):
             return False  # one is coming, which may cost a reset
         count = row.members_wanted if world.oracle.lost else world.wanted
         wanted = sorted(world.config.member_name(i) for i in range(count))

@@ -1,4 +1,4 @@
-"""Runs a seed: the entry point of tests, soak and `python -m tests.rigs.simulation SEED`."""
+"""Runs a seed, for tests, soak and `python -m tests.rigs.simulation SEED`; and makes a schedule that fails small."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import logging
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from crkafka_core.plane import alarms
 from tests.rigs.memory import MemoryStore
@@ -81,3 +82,45 @@ def _chance(seed: int) -> Iterator[None]:
         yield
     finally:
         random.setstate(before)
+
+
+def shrink(
+    seed: int, *, plan: Plan | None = None, stores: Stores = MemoryStore, tries: int = 200
+) -> tuple[Plan, History]:
+    """The smallest plan found that breaks the same rule as the seed's, and its history."""
+    best = plan or planned(seed)
+    history = simulate(seed, plan=best, stores=stores)
+    if history.violation is None:
+        return best, history
+    rule, again = history.violation.rule, True
+    while again and tries > 0:
+        again = False
+        for smaller in _smaller(best):
+            tries -= 1
+            tried = simulate(seed, plan=smaller, stores=stores)
+            if tried.violation is not None and tried.violation.rule == rule:
+                best, history, again = smaller, tried, True
+                break
+            if tries <= 0:
+                break
+    return best, history
+
+
+def _smaller(plan: Plan) -> Iterator[Plan]:
+    """Plans that are one thing less."""
+    count = len(plan.faults)
+    if count > 2:
+        yield replace(plan, faults=plan.faults[: count // 2])
+        yield replace(plan, faults=plan.faults[count // 2 :])
+    for i in range(count):
+        yield replace(plan, faults=plan.faults[:i] + plan.faults[i + 1 :])
+    if plan.tables:
+        yield replace(plan, tables=0)
+    if plan.members > 1:
+        yield replace(plan, members=plan.members - 1)
+    if len(plan.partitions) > 1:
+        yield replace(plan, partitions=plan.partitions[:1])
+    if plan.trigger_count:
+        yield replace(plan, trigger_count=0, period=plan.period or 2.0)
+    if plan.chaos > 3.0:
+        yield replace(plan, chaos=plan.chaos / 2, faults=tuple(f for f in plan.faults if f.at < plan.chaos / 2))

@@ -138,7 +138,7 @@ class SimulatedWriter:
     def close(self, topic_ids: Mapping[str, str] | None = None, merged: int = 0) -> ClosedSegment:
         if self._closed is None:
             self._storage.reach(writes=True)
-            self._world.judged(lambda: self._world.oracle.still_there(self.name))
+            self._world.judged(lambda: self._world.oracle.not_collected(self.name))
             self._storage.disk[self.path] = tuple(self._tuples)
             rows = len(self._tuples)
             self._closed = ClosedSegment(self.path, rows, self.bytes, f"h{rows}", tuple(self._spans.values()))

@@ -54,9 +54,9 @@ class TableActor(Restarted):
         """Kafka tells a simulation also what retention took, or an election."""
         tp, landed = TP(r.topic, r.partition), set(self.world.oracle.landed[r.checkpoint])
         for log in self.world.broker.logs_of(tp):
-            found = between(log, r.start, r.stop)
-            if len(found) == r.rows and landed.issuperset(found):
-                return tuple((tp, record) for record in found)
+            records = between(log, r.start, r.stop)
+            if len(records) == r.rows and landed.issuperset(records):
+                return tuple((tp, record) for record in records)
         raise ServiceUnavailable(f"{tp} does not hold [{r.start}, {r.stop}) any more.")
 
     def another(self) -> None:
@@ -107,7 +107,7 @@ class Writer(TableActor):
         if owes:
             self.fence()
         elif has and rng.random() < REWRITES:
-            self.write_anew(rng.choice(has))
+            self.rewrite(rng.choice(has))
         elif behind:
             self.advance(rng.choice((None, 1, 2)))
 
@@ -141,7 +141,7 @@ class Writer(TableActor):
     def advance(self, limit: int | None) -> None:
         raise NotImplementedError
 
-    def write_anew(self, checkpoint: int) -> None:
+    def rewrite(self, checkpoint: int) -> None:
         raise NotImplementedError
 
     def fence(self) -> None:
@@ -154,7 +154,7 @@ class Adopter(Writer):
     def advance(self, limit: int | None) -> None:
         road.advance(self.region, self.lake.name, limit=limit, means=self.means)
 
-    def write_anew(self, checkpoint: int) -> None:
+    def rewrite(self, checkpoint: int) -> None:
         road.rewrite(self.region, self.lake.name, (checkpoint,), means=self.means)
 
     def fence(self) -> None:
@@ -167,7 +167,7 @@ class SparkWriter(Writer):
     def advance(self, limit: int | None) -> None:
         self._commit(writing.asking([self.lake.name], limit=limit))
 
-    def write_anew(self, checkpoint: int) -> None:
+    def rewrite(self, checkpoint: int) -> None:
         self._commit(writing.asking([self.lake.name], ids=(checkpoint,)))
 
     def _commit(self, ask: writing.Ask) -> None:
@@ -208,10 +208,10 @@ def judge(world: World) -> None:
     """What is acknowledged is in each table, as merged; what a rewind left behind is not, once the fence is there (I2, X4)."""
     oracle, line = world.oracle, world.oracle.line()
     with world.store.read(world.region) as reader:
-        there = {table.name: table for table in reader.select(TableRow)}
+        declared = {table.name: table for table in reader.select(TableRow)}
         permitted = {(commit.table, commit.number, mark_of(commit.token)) for commit in reader.select(TableCommit)}
     for lake in world.lakes:
-        table = there.get(lake.name)
+        table = declared.get(lake.name)
         if table is None or table.owes_fence:
             continue
         last = next(iter(lake.versions[-1].stamps.values()), None) if lake.versions else None
@@ -224,9 +224,9 @@ def judge(world: World) -> None:
         if table.acknowledged and table.acknowledged not in line:
             raise Violation("X4", f"table {table.name} has acknowledged {table.acknowledged}, not on the line {line}")
         for checkpoint in line:
-            found = sorted(record for _, record in rows.get(checkpoint, ()))
-            if checkpoint <= table.acknowledged and found != oracle.landed[checkpoint]:
+            records = sorted(record for _, record in rows.get(checkpoint, ()))
+            if checkpoint <= table.acknowledged and records != oracle.landed[checkpoint]:
                 merged = oracle.landed[checkpoint]
                 raise Violation(
-                    "I2", f"table {table.name} has {found} of checkpoint {checkpoint}; merged were {merged}"
+                    "I2", f"table {table.name} has {records} of checkpoint {checkpoint}; merged were {merged}"
                 )

@@ -59,10 +59,10 @@ class SlowReader(Visitor):
             steady = (clock, lost) == (world.clock_offset, len(world.oracle.lost))
             if not steady or world.now - asked > length:
                 return
-            there = (
+            files = (
                 world.disk.keys() | world.oracle.deleted
             )  # what was retired before a backup was put in place, no backup has
-            if gone := [path for path in paths if path not in there]:
+            if gone := [path for path in paths if path not in files]:
                 raise Violation("T1", f"{self.name} holds {held.plan.checkpoints}, and {gone[0]} is gone")
             asked = world.now
             self.plane.do(lambda tx: leases.renew(tx, held.lease, length))

@@ -190,10 +190,10 @@ class World:
             self.judged(lambda: judge(self))
         if done and what.startswith("_retire"):
             self.judged(self.oracle.retires)
-        self.told(who, what, before)
+        self.noted(who, what, before)
         self.faults.after_transaction()
 
-    def told(self, who: Owner, what: str, before: Region) -> None:
+    def noted(self, who: Owner, what: str, before: Region) -> None:
         row = self.oracle.row
         if row is before:
             return
