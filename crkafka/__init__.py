@@ -1,4 +1,4 @@
-"""The front door: all that a program over a region needs; where each name lives is nobody's concern but ours.
+"""The front door: all names that a program over a region needs.
 
     from crkafka import Region, consume
 
@@ -40,48 +40,33 @@ if TYPE_CHECKING:
     from crkafka_core.spark.session import open_session as open_session
     from crkafka_core.verify.verify import verify as verify
 
-_ERRORS = (
-    "ConfigError",
-    "CrkafkaError",
-    "DataLoss",
-    "NoSuchCheckpoint",
-    "NoSuchRegion",
-    "Refused",
-    "RegionStopped",
-    "ServiceUnavailable",
-)
-_HOME = {
-    "Avro": "crkafka_core.decode.decoders",
-    "BadConfiguration": "crkafka_core.config",
-    "Decoder": "crkafka_core.decode.decoders",
-    "Json": "crkafka_core.decode.decoders",
-    "Protobuf": "crkafka_core.decode.decoders",
-    "Region": "crkafka_core.region",
-    "RegionConfig": "crkafka_core.config",
-    "checkpoints": "crkafka_core.spark.frames",
-    "consume": "crkafka_core.region.caught_up",
-    "decode": "crkafka_core.spark.decode",
-    "errors": "crkafka_core.model",
-    "held": "crkafka_core.spark.frames",
-    "hosted": "crkafka_core.spark.host",
-    "initialise": "crkafka_core.plane.transact",
-    "open_session": "crkafka_core.spark.session",
-    "original_records": "crkafka_core.spark.decode",
-    "prometheus": "crkafka_core.region.metrics",
-    "source": "crkafka_core.spark",
-    "tables": "crkafka_core.spark",
-    "verify": "crkafka_core.verify.verify",
-} | dict.fromkeys(_ERRORS, "crkafka_core.model.errors")
-"""Name → the module that has it, or the package whose module it is."""
+_NAMES = {
+    "crkafka_core.config": "BadConfiguration RegionConfig",
+    "crkafka_core.decode.decoders": "Avro Decoder Json Protobuf",
+    "crkafka_core.model": "errors",
+    "crkafka_core.model.errors": "ConfigError CrkafkaError DataLoss NoSuchCheckpoint NoSuchRegion Refused RegionStopped ServiceUnavailable",
+    "crkafka_core.plane.transact": "initialise",
+    "crkafka_core.region": "Region",
+    "crkafka_core.region.caught_up": "consume",
+    "crkafka_core.region.metrics": "prometheus",
+    "crkafka_core.spark": "source tables",
+    "crkafka_core.spark.decode": "decode original_records",
+    "crkafka_core.spark.frames": "checkpoints held",
+    "crkafka_core.spark.host": "hosted",
+    "crkafka_core.spark.session": "open_session",
+    "crkafka_core.verify.verify": "verify",
+}
+"""Module that has the names, or the package whose modules they are."""
+_HOME = {name: home for home, names in _NAMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'crkafka' has no {name!r}; it has {', '.join(sorted(_HOME))}")
     home = import_module(_HOME[name])
-    found = getattr(home, name) if hasattr(home, name) else import_module(f"{_HOME[name]}.{name}")
-    globals()[name] = found
-    return found
+    value = getattr(home, name) if hasattr(home, name) else import_module(f"{_HOME[name]}.{name}")
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:
