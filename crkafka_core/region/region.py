@@ -300,19 +300,14 @@ class Region:
         return self.plane.do(lambda tx: resets.skip(tx, tp, first, last, by=by or whoami(), token=token))
 
     def assign(self, partitions: Iterable[TP]) -> NoReturn:
-        """Always refused: Kafka assigns the partitions of a group to its members (SPEC G2)."""
-        raise self._by_hand("assigned", partitions)
-
-    def unassign(self, partitions: Iterable[TP]) -> NoReturn:
-        """Always refused, like `assign`; use `pause` (SPEC G2, P2)."""
-        raise self._by_hand("unassigned", partitions)
-
-    def _by_hand(self, what: str, partitions: Iterable[TP]) -> ManualAssignment:
-        return ManualAssignment(
-            f"{', '.join(map(str, sorted(partitions)))} cannot be {what} by hand: group {self.config.group_id!r} of region "
-            f"{self.config.region} shares its partitions among its members, and a partition taken by hand would be read twice.",
+        """Always refused: Kafka assigns the partitions of a group to its members; use `pause` (SPEC G2, P2)."""
+        raise ManualAssignment(
+            f"{', '.join(map(str, sorted(partitions)))} cannot be assigned or unassigned by hand: group {self.config.group_id!r} of "
+            f"region {self.config.region} shares its partitions among its members, and a partition taken by hand would be read twice.",
             hint="Choose `topics` or a `pattern`, and `crkafka pause` for what should not flow.",
         )
+
+    unassign = assign
 
     def pause(self, kind: str, what: str, *, member: str = "", by: str = "") -> None:
         """Set a pause mark: kind is partition, topic, pattern or member; with `member` it applies to that member only (SPEC P1, P2)."""
