@@ -28,6 +28,8 @@ SMALL = {
     # Each of many small plans would be compiled, for a few rows; the clusters of `make soak` compile theirs.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    # Each shuffle of a few rows would be a job of its own.
+    "spark.sql.adaptive.enabled": "false",
 }
 ROOT = Path(__file__).parents[2]
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -13,6 +15,8 @@ from crkafka_core.model.errors import Refused
 from crkafka_core.model.rows import Table
 from crkafka_core.spark import location, tables
 from crkafka_core.spark.schema import CHECKPOINT
+from crkafka_core.verify import in_tables
+from crkafka_core.verify.verdict import Findings
 from tests.lake.rig import Iceberg, Keyed, KeyedIceberg, Rig, Row
 
 pytestmark = pytest.mark.spark
@@ -67,3 +71,48 @@ def test_K3_a_delta_table_is_not_read_by_a_session_that_would_leave_out_rows(
             tables.read_table(spark, rig.region, "bronze")
     finally:
         spark.conf.unset(f"spark.sql.files.{key}")
+
+
+def test_verify_reads_what_a_user_of_spark_does_to_an_iceberg_table(spark: SparkSession, tmp_path: Path) -> None:
+    """Rewritten and zipped files, rows deleted beside files, a column that was dropped and added, a version put back."""
+    rig = Iceberg(tmp_path, {"format": "iceberg"})
+    name = location.iceberg_name(spark, str(rig.path))
+    catalog, _, table = name.replace("`", "").partition(".")
+
+    def do(statement: str) -> None:
+        spark.sql(re.sub(r"\bT\b", name, statement)).collect()
+
+    def call(procedure: str, **given: Any) -> None:
+        of = ", ".join(f"{key} => {value!r}" for key, value in {"table": table, **given}.items())
+        spark.sql(f"CALL {catalog}.system.{procedure}({of})").collect()
+
+    def verified() -> str:
+        found = Findings()
+        assert in_tables.look(rig.region, found) and not found.notes, found.notes
+        return "\n".join(map(str, found.kept))
+
+    for _ in range(3):
+        rig.land(10), rig.advance()
+    do(
+        "ALTER TABLE T SET TBLPROPERTIES ('write.metadata.compression-codec' = 'gzip', 'write.delete.mode' = 'merge-on-read')"
+    )
+    rig.land(10), rig.advance()
+    assert any(".gz." in file.name for file in rig.path.glob("metadata/*"))
+    do("ALTER TABLE T DROP COLUMN offset"), do("ALTER TABLE T ADD COLUMN offset BIGINT")
+    assert spark.table(name).where("offset = 12").count() == 2, "files name their columns, by which Iceberg reads them"
+    assert verified() == ""
+    call("rewrite_data_files", where="true")
+    assert verified() == ""
+    do("DELETE FROM T WHERE partition = 0 AND offset = 12")
+    do("INSERT INTO T SELECT * FROM T WHERE partition = 1 AND offset = 3")
+    found = verified()
+    assert "9 of 10 records are there (checkpoint 2, orders[0], offset 12)" in found
+    assert "1 record is there more than once (checkpoint 1, orders[1], offset 3)" in found
+    snapshots = spark.table(f"{name}.snapshots").orderBy("committed_at").collect()
+    call("set_current_snapshot", snapshot_id=snapshots[2].snapshot_id)
+    assert "0 of 10 records are there (checkpoint 4, orders[0], offset 30)" in verified()
+    do("ALTER TABLE T SET TBLPROPERTIES ('write.format.default' = 'orc')")
+    do("INSERT INTO T SELECT * FROM T LIMIT 1")
+    looked = Findings()
+    in_tables.look(rig.region, looked)
+    assert any("in a form that only Spark reads" in note for note in looked.notes), looked.notes
