@@ -214,15 +214,12 @@ def test_a_commit_is_one_request_with_its_metadata(
     )
 
 
-@pytest.mark.parametrize(
-    "protocol", [pytest.param({}, id="classic"), pytest.param(KIP_848, id="kip848", marks=pytest.mark.soak)]
-)
 def test_a_member_that_polled_too_late_is_told_lost_and_its_commit_is_refused_as_a_rebalance(
-    probe: MakeProbe, new_topic: NewTopic, generator: Generator, protocol: dict[str, str]
+    probe: MakeProbe, new_topic: NewTopic, generator: Generator
 ) -> None:
     """SPEC D2, R2, docs/clients.md C-R4, C-K6: unknown member or old generation; then it joins again by itself."""
     topic = new_topic(2)
-    late = probe([topic], properties={"session.timeout.ms": "6000", "max.poll.interval.ms": "6000", **protocol})
+    late = probe([topic], properties={"session.timeout.ms": "6000", "max.poll.interval.ms": "6000"})
     generator.send(topic, 500, partitions=2)
     late.start_at(0)
     late.poll_until(lambda: late.rows() == 500)
