@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,6 +72,13 @@ class Answer:
 
 
 Crkafka = Callable[..., Answer]
+
+
+def python(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run a program in a process of its own, which imports these sources."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    given: dict[str, Any] = {"capture_output": True, "text": True, "timeout": 60, "env": environment, **options}
+    return subprocess.run([sys.executable, *words], check=False, **given)
 
 
 def findings(crkafka: Crkafka) -> dict[str, str]:

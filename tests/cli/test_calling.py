@@ -18,7 +18,7 @@ from crkafka_core.model.errors import ServiceUnavailable
 from crkafka_core.model.rows import Table
 from crkafka_core.plane import tables
 from crkafka_core.plane.transact import ControlPlane
-from tests.cli.conftest import YAML, Crkafka
+from tests.cli.conftest import YAML, Crkafka, python
 
 pytestmark = pytest.mark.usefixtures("check_soon")
 
@@ -242,8 +242,7 @@ print(len(sys.modules))
 )
 def test_a_verb_imports_only_what_it_needs(plane: ControlPlane, verbs: str, without: str, most: int) -> None:
     """An import of Kafka's client or Spark takes a second of processor on a slow machine, for an answer from SQL."""
-    words = [sys.executable, "-c", IMPORTED, without, *verbs.split()]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    done = python("-c", IMPORTED, without, *verbs.split())
     assert done.stderr == "" and int(done.stdout) <= most, done
 
 

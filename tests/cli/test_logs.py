@@ -29,7 +29,7 @@ from crkafka_core.model.errors import ConfigError, ServiceUnavailable
 from crkafka_core.plane import life
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.region import Region
-from tests.cli.conftest import Crkafka
+from tests.cli.conftest import Crkafka, python
 from tests.plane.conftest import Kit
 
 
@@ -86,14 +86,7 @@ def test_a_host_tells_what_it_meets_though_other_verbs_log_next_to_nothing(
 
 def test_a_member_logs_json_and_names_itself() -> None:
     order = {"config": "{}", "name": "orders/0", "log_level": "INFO", "log_format": "json"}
-    done = subprocess.run(
-        [sys.executable, "-m", "crkafka_core.member.main"],
-        input=json.dumps(order) + "\n",
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = python("-m", "crkafka_core.member.main", input=json.dumps(order) + "\n")
     said = json.loads(done.stderr.splitlines()[0])
     assert (said["level"], said["region"], said["member"]) == ("ERROR", "orders", "orders/0")
     assert "region: is missing" in said["message"]
@@ -134,7 +127,7 @@ thread.start()
 thread.join()
 fail()
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    done = python("-c", program)
     assert "canary" not in done.stderr
     warned, *failed = map(json.loads, done.stderr.splitlines())
     assert (warned["level"], warned["logger"], warned["member"]) == ("WARNING", "py.warnings", "orders/0")
@@ -245,13 +238,12 @@ def test_a_host_tells_once_for_what_its_region_has_waited() -> None:
     assert kit.plane.read(following.waits) == (0.0, "")
 
 
-def test_what_modules_log_has_the_voice_of_a_hosts_other_lines(capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_modules_log_has_the_voice_of_a_hosts_other_lines() -> None:
     program = (
         "import logging; from crkafka_core import logs; logs.begin('WARNING', 'text'); logs.in_one_voice();"
         "logging.getLogger('crkafka_core.region.driver').warning('driver: no cuts by this process')"
     )
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
-    assert capfd.readouterr().err == "warning: driver: no cuts by this process\n"
+    assert python("-c", program).stderr == "warning: driver: no cuts by this process\n"
 
 
 def test_a_log_that_went_with_its_folder_is_not_worth_a_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -17,7 +17,7 @@ from checkpoints_db import address
 from checkpoints_db.retry import unavailable
 from crkafka_core.model.rows import Table
 from crkafka_core.plane.transact import ControlPlane
-from tests.cli.conftest import SOON, YAML, Crkafka, findings
+from tests.cli.conftest import SOON, YAML, Crkafka, findings, python
 
 pytestmark = pytest.mark.usefixtures("check_soon")
 
@@ -151,11 +151,5 @@ def test_answers_and_errors_that_nobody_can_hear_change_no_exit_code(region_file
 def test_a_folder_that_is_gone_is_said(tmp_path: Path) -> None:
     program = "import os; os.rmdir(os.getcwd())\nfrom crkafka_core.cli.entry import main\nmain(['show'])"
     (gone := tmp_path / "gone").mkdir()
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=gone,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-    )
+    done = python("-c", program, cwd=gone)
     assert (done.returncode, done.stderr) == (3, "The current folder no longer exists. Change to another one.\n")

@@ -23,7 +23,7 @@ from crkafka_core.config.schema import text
 from crkafka_core.dev import services
 from crkafka_core.dev.kafka import KafkaCluster
 from crkafka_core.dev.sample import orders, value_of
-from tests.cli.conftest import Crkafka
+from tests.cli.conftest import Crkafka, python
 
 
 def test_schema_prints_what_is_documented(crkafka: Crkafka) -> None:
@@ -46,9 +46,7 @@ def test_a_table_that_is_not_there_yet_is_said_in_a_sentence(crkafka: Crkafka, t
     crkafka("new", "shop")
     (tmp_path / "shop" / "var" / "tables" / "orders_bronze" / "_delta_log").mkdir(parents=True)
     for _ in range(2):  # an empty log, as while the first commit is on its way; then no folder at all
-        done = subprocess.run(
-            [sys.executable, "read.py"], cwd=tmp_path / "shop", capture_output=True, text=True, timeout=60
-        )
+        done = python("read.py", cwd=tmp_path / "shop")
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
         assert f"orders_bronze is no table in {tmp_path / 'shop' / 'var' / 'tables'}:" in done.stderr
         shutil.rmtree(tmp_path / "shop" / "var", ignore_errors=True)
@@ -68,9 +66,7 @@ def test_dev_up_offers_a_project_where_there_is_none(
 
 def test_a_producer_without_a_kafka_says_what_starts_one(crkafka: Crkafka, tmp_path: Path) -> None:
     crkafka("new", "shop")
-    done = subprocess.run(
-        [sys.executable, "produce.py"], cwd=tmp_path / "shop", capture_output=True, text=True, timeout=60
-    )
+    done = python("produce.py", cwd=tmp_path / "shop")
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
     assert "`crkafka dev up` writes this one" in done.stderr
 
@@ -140,9 +136,7 @@ def test_it_runs_as_it_is_without_java(kafka: KafkaCluster, tmp_path: Path, crka
     environment.pop("JAVA_HOME", None)
 
     def run(*command: str) -> str:
-        done = subprocess.run(
-            [sys.executable, *command], cwd=folder, env=environment, capture_output=True, text=True, timeout=90
-        )
+        done = python(*command, cwd=folder, env=environment, timeout=90)
         assert done.returncode == 0, done.stderr + done.stdout
         return done.stdout
 
