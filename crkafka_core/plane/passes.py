@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from crkafka_core.config.typed import topic_of
 from crkafka_core.control import Reader, Tx
@@ -94,40 +94,35 @@ _WINDOW = 500
 """Latest checkpoints among which tables are passed over; a table that is further behind goes on by commits."""
 
 
-def waiting(reader: Reader) -> list[tuple[list[Table], list[int]]]:
-    """Tables of a template's topic, those of one shape together, with the next checkpoints that have nothing of it."""
+def passable(reader: Reader) -> list[tuple[list[Table], list[int]]]:
+    """Tables of a template's topic, those of one shape together, with the next checkpoints that have no records of the topic."""
     region = reader.region()
     behind = [t for t in reader.select(Table) if topic_of(t.shape) and t.acknowledged < region.head]
     near = [t for t in behind if t.acknowledged >= region.head - _WINDOW]
     if not near:
         return []
     line = reader.line(region.head, after=min(t.acknowledged for t in near))
-    topics = contents.rows_by_topic(reader, region, line)
-    return [(family, ids) for family in _idle(reader, near) if (ids := list(_without(family[0], line, topics)))]
+    topics, found = contents.rows_by_topic(reader, region, line), []
+    for family in _idle(reader, near):
+        topic, ahead = topic_of(family[0].shape), (i for i in line if i > family[0].acknowledged)
+        if ids := list(takewhile(lambda i, topic=topic: not topics[i][topic], ahead)):  # type: ignore[misc]
+            found.append((family, ids))
+    return found
 
 
 def _idle(reader: Reader, near: Sequence[Table]) -> Iterator[list[Table]]:
     """Families of which all tables are at one checkpoint, and none is written now or lacks a fence."""
-    leases = reader.select(Lease, ("until", ">", reader.now()))
-    written = {lease.kind for lease in leases}
+    written = {lease.kind for lease in reader.select(Lease, ("until", ">", reader.now()))}
     for family in tables.families(near):
         together = len({t.acknowledged for t in family}) == 1
         if together and not any(t.owes_fence or tables.kind_of_lease(t.name) in written for t in family):
             yield family
 
 
-def _without(table: Table, line: Sequence[int], topics: Mapping[int, Counter[str]]) -> Iterator[int]:
-    for checkpoint in line:
-        if checkpoint > table.acknowledged:
-            if topics[checkpoint][topic_of(table.shape)]:
-                return
-            yield checkpoint
-
-
-def acknowledge(tx: Tx) -> int:
-    """Acknowledge them; how many tables have come further."""
+def pass_over(tx: Tx) -> int:
+    """Acknowledge these checkpoints for these tables at once, without a write; the number of the tables (SPEC K6)."""
     restored.refuse(tx.region())
-    passed = [(table, ids) for family, ids in waiting(tx) for table in family]
+    passed = [(table, ids) for family, ids in passable(tx) for table in family]
     if not passed:
         return 0
     unfinished = tx.select(TableCommit, ("status", "=", tables.OPEN), ("table", "in", [t.name for t, _ in passed]))

@@ -79,8 +79,8 @@ class ByRoad(Way):
         try:
             control, config = self._region.plane, self._region.config
             self._topics = templates.declare_new(control, config, known=self._topics, by="the host")
-            if control.read(lambda reader, _: passes.waiting(reader)):
-                control.do(passes.acknowledge)
+            if control.read(lambda reader, _: passes.passable(reader)):
+                control.do(passes.pass_over)
         except Refused as error:
             self._tell(f"tables of new topics: {error}")
         self._head = head

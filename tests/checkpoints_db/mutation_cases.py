@@ -350,7 +350,7 @@ CASES: dict[str, Case] = {
         lambda s: lambda tx: permits.permit_together(tx, ["t", "quiet"], holder="w", token="w", limit=9, most=1 << 30),
     ),
     "finish a commit": (_cut, _finish_commit),
-    "pass over what has nothing of a table's topic": (_quiet, lambda s: passes.acknowledge),
+    "pass over what has nothing of a table's topic": (_quiet, lambda s: passes.pass_over),
     "permit a fence": (_rewound, lambda s: lambda tx: permits.permit_fence(tx, "t", holder="w", token="f")),
     "finish a fence": (_rewound, _finish_fence),
     "undeclare the last table that owes a fence": (_rewound, lambda s: lambda tx: tables.undeclare(tx, "t")),

@@ -27,7 +27,7 @@ def test_K6_a_new_topic_is_declared_where_it_begins_and_passed_over_where_it_is_
 
     assert acknowledged() == {"a": 0, "b": 1}
     landing.land(1, quiet=["b"])
-    assert plane.do(passes.acknowledge) == 0, "both have something that waits"
+    assert plane.do(passes.pass_over) == 0, "both have something that waits"
     landing.new_topic("c")
     landing.land(1)
     templates.declare_new(plane, config, known={"a", "b"})
@@ -36,6 +36,6 @@ def test_K6_a_new_topic_is_declared_where_it_begins_and_passed_over_where_it_is_
     templates.declare_new(plane, config)
     assert acknowledged()["d"] == 5, "it has nothing yet"
     landing.land(1, quiet=["d"])
-    assert plane.do(passes.acknowledge) == 1
+    assert plane.do(passes.pass_over) == 1
     assert acknowledged()["d"] == 6
     store.close()

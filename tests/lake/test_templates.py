@@ -134,9 +134,9 @@ def test_K6_what_has_nothing_of_a_topic_is_acknowledged_for_all_tables_at_once(t
     feed(landing)
     landing.land(1, quiet=["t0", "t1", "t2", "t3"])
     landing.land(1, quiet=["t0", "t1", "t2", "t4"])
-    assert landing.region.plane.do(passes.acknowledge) == 4
+    assert landing.region.plane.do(passes.pass_over) == 4
     assert declared(landing) == {"t0": 3, "t1": 3, "t2": 3, "t3": 2, "t4": 1}
-    assert landing.region.plane.do(passes.acknowledge) == 0
+    assert landing.region.plane.do(passes.pass_over) == 0
     feed(landing)
     assert [there(landing, name) for name in ("t0", "t3", "t4")] == [
         {("t0", 1): 2},
@@ -154,7 +154,7 @@ def test_K6_a_table_that_owes_a_fence_is_not_passed_over(tmp_path: Path) -> None
     feed(landing)
     landing.rewind(1)
     landing.land(1, quiet=["a"])
-    assert landing.region.plane.do(passes.acknowledge) == 0
+    assert landing.region.plane.do(passes.pass_over) == 0
     feed(landing)
     assert (there(landing, "a"), there(landing, "b")) == ({("a", 1): 2}, {("b", 1): 2, ("b", 3): 2})
 
