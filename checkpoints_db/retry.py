@@ -23,6 +23,7 @@ _NO_TABLE = ("no such table", "no such column", "has no column named")
 _UNDEFINED = {"42P01", "42703", "42883"}
 _READ_ONLY = "25006"
 _HELD = "55P03"
+"""PostgreSQL answers, and a wait for a lock timed out."""
 _TRANSIENT = {
     "40001",
     "40P01",
@@ -99,25 +100,15 @@ def is_refusal(error: BaseException) -> bool:
     text = str(getattr(error, "orig", error))
     return (
         sqlstate(error)[:2] in _REFUSED
-        or is_right(error)
+        or sqlstate(error) == _NO_RIGHT
         or any(word in text for word in _REFUSALS)
         or _MISSING.search(text) is not None
     )
 
 
-def is_right(error: BaseException) -> bool:
-    """Whether this user lacks a right."""
-    return sqlstate(error) == _NO_RIGHT
-
-
 def is_read_only(error: BaseException) -> bool:
     """Whether PostgreSQL takes no writes in this session."""
     return sqlstate(error) == _READ_ONLY
-
-
-def is_held(error: BaseException) -> bool:
-    """Whether PostgreSQL answers, and a wait for a lock timed out."""
-    return sqlstate(error) == _HELD
 
 
 def is_schema(error: BaseException) -> bool:
@@ -187,13 +178,13 @@ def unavailable(address: Address, error: BaseException) -> ServiceUnavailable:
         hint = "Is the file gone, is it a folder, or may this user not read and write it and its folder?"
     elif "disk is full" in text or "No space left" in text:
         what, hint = f"cannot be written: {reason}", "Free some space on its disk."
-    elif is_held(error):
+    elif sqlstate(error) == _HELD:
         what = f"is locked by another session: {reason}"
         hint = "pg_stat_activity and pg_locks name it: an idle transaction, or pg_dump, which a migration waits for."
     elif is_read_only(error):
         what = f"takes no writes now: {reason}"
         hint = "Is it a replica, or read-only for maintenance? It is tried again."
-    elif is_right(error):
+    elif sqlstate(error) == _NO_RIGHT:
         what = f"does not let this user do that: {reason}"
         hint = "docs/security.md lists what each role may do, and how a region is granted to a user."
     elif is_refusal(error):

@@ -57,8 +57,10 @@ class PostgresWatch:
                 left = deadline - time.monotonic()
                 if current != version or left <= 0:
                     return current
-                if not self._sleep(region, version, min(left, self._pause())) and time.monotonic() < deadline:
-                    self._forget(region)
+                pause = _LOOK_EVERY if self._listening else _LOOK_WITHOUT_LISTENER
+                if not self._sleep(region, version, min(left, pause)) and time.monotonic() < deadline:
+                    with self._changed:
+                        self._versions.pop(region, None)
 
     def close(self) -> None:
         if self._pid != os.getpid():  # after a fork: the connections belong to the parent
@@ -95,13 +97,6 @@ class PostgresWatch:
     def _known(self, region: str) -> int | None:
         with self._changed:
             return self._versions.get(region) if self._listening else None
-
-    def _forget(self, region: str) -> None:
-        with self._changed:
-            self._versions.pop(region, None)
-
-    def _pause(self) -> float:
-        return _LOOK_EVERY if self._listening else _LOOK_WITHOUT_LISTENER
 
     def _sleep(self, region: str, version: int, timeout: float) -> bool:
         """Wait for a notification; False after the timeout."""
