@@ -150,9 +150,9 @@ def _check_may_open(reader: Reader, region: Region) -> None:
         )
     reason = settling.unready(reader, region)
     if reason:
-        nobody = hosts.missing(reader, region)
-        hint = "" if nobody else "Wait; it settles by itself."
-        raise NotSettled(f"Region {region.name} is not settled: {nobody or reason}.", hint=hint)
+        unhosted = hosts.missing(reader, region)
+        hint = "" if unhosted else "Wait; it settles by itself."
+        raise NotSettled(f"Region {region.name} is not settled: {unhosted or reason}.", hint=hint)
 
 
 def _next_step(reader: Reader, region: Region) -> str:

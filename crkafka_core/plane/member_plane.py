@@ -65,7 +65,7 @@ class MemberPlane:
         if tx.region().uid != self.uid:
             raise Lost(
                 f"Region {self.region} was deleted and made anew; {self.name} was started for the old one.",
-                hint="The host starts it anew.",
+                hint="The host restarts it.",
             )
 
     def _registered(self, reader: Reader) -> None:
@@ -75,7 +75,7 @@ class MemberPlane:
             raise Lost(
                 f"{self.name} of region {self.region} was launched as {self.launched}, and launch {row.launch} is registered: the control "
                 "plane went back.",
-                hint="The host starts it anew.",
+                hint="The host restarts it.",
             )
         roster.of(reader, self.name, self.incarnation)
 

@@ -28,13 +28,13 @@ def of(reader: Reader, name: str, incarnation: str) -> Member:
     region = reader.region().name
     row = reader.get(Member, name)
     if row is None:
-        raise Lost(f"{name} is not registered in region {region}.", hint="The host starts it anew.")
+        raise Lost(f"{name} is not registered in region {region}.", hint="The host restarts it.")
     if row.incarnation != incarnation:
         raise Superseded(
             f"{name} of region {region} runs elsewhere, as launch {row.launch}.", hint="This process ends for good."
         )
     if row.status is not MemberStatus.LIVE:
-        raise Lost(f"{name} of region {region} was declared {row.status.lower()}.", hint="The host starts it anew.")
+        raise Lost(f"{name} of region {region} was declared {row.status.lower()}.", hint="The host restarts it.")
     return row
 
 

@@ -26,7 +26,7 @@ def check_protocol(region: Region, spoken: int = SPOKEN) -> None:
     if region.protocol > spoken:
         raise TooOld(
             f"Region {region.name} is run by protocol {region.protocol}; this program speaks {spoken}, and changes nothing.",
-            hint="Install the crkafka that its other members have, and start this process anew.",
+            hint="Install the crkafka that its other members have, and restart this process.",
         )
 
 
