@@ -1,4 +1,4 @@
-"""How a run fails: a refusal becomes a failure that says why and what to do next; a service that is away is tried again."""
+"""Failures of runs: a refusal becomes a failure with the reason and what to do next; a service that is away is tried again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ What the region refuses is not tried again."""
 
 @contextmanager
 def as_dagster_failure() -> Iterator[None]:
-    """A refusal ends the run and says why; a service that is away is tried again. Dagster keeps no secret (SPEC U2)."""
+    """Turn a refusal into a failure with its reason, and an absent service into a retry; no secret reaches Dagster (SPEC U2)."""
     try:
         with _concealing():
             yield

@@ -105,7 +105,7 @@ def table(rows: Iterable[Sequence[Any]], /, **columns: str) -> dg.TableMetadataV
 
 
 def total(metrics: Sequence[Mapping[str, Any]], name: str) -> int | None:
-    """The sum of a number that members report; None when nobody does."""
+    """The sum of a number that members report; None when none does."""
     values = [m[name] for m in metrics if isinstance(m.get(name), int | float)]
     return round(sum(values)) if values else None
 

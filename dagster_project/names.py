@@ -28,7 +28,7 @@ WRITES, CHECKS_DATA, FOLLOWED = "write_tables", "check_data", "followed"
 """Jobs over assets: the tables, the checks that read the data, the assets of users that follow each merge."""
 
 TRIGGER = "the Dagster sensor"
-"""Who opens the cuts that are due; the token of each begins so."""
+"""Name of the trigger as the opener of cuts; begins the token of each."""
 
 CHECKPOINT = "crkafka/checkpoint"
 """Tag of a run that follows a cut: its number."""
@@ -58,7 +58,7 @@ class Names:
     topics_prefix: tuple[str, ...] | None = None
     """Begins the keys of topics instead of `prefix` and the region, so that regions that read one topic show it as one asset."""
     table_keys: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """Tables whose whole key somebody has chosen."""
+    """Tables with a key of their own, and these keys."""
 
     @property
     def slug(self) -> str:

@@ -17,15 +17,10 @@ _opened: dict[tuple[int, str, str], Any] = {}
 
 
 def once(kind: str, key: str, make: Callable[[], T]) -> T:
-    """What `make` gives, made once per process, kind and key; a database that does not answer keeps nobody from another."""
+    """What `make` gives, made once per process, kind and key; one that hangs does not delay others."""
     at = (os.getpid(), kind, key)
     with _making.setdefault(at, threading.Lock()):
         if at not in _opened:
             _opened[at] = make()
         kept: T = _opened[at]
         return kept
-
-
-def forget(kind: str, key: str) -> None:
-    """Make it anew the next time."""
-    _opened.pop((os.getpid(), kind, key), None)

@@ -1,4 +1,4 @@
-"""What a region's component may say about Dagster alone, beside the region's own configuration."""
+"""Options of a region's component that concern Dagster alone, beside the region's own configuration."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ class Options(BaseModel):
     )
     cuts: bool = Field(
         default=True,
-        description="Whether Dagster opens the cuts that are due, and shows them as runs. Off: whoever hosts the members opens them.",
+        description="Whether Dagster opens the cuts that are due, and shows them as runs. Off: the host of the members opens them.",
     )
     host: bool = Field(
-        default=True, description="Whether Dagster starts the members when the region is wanted and nobody hosts them."
+        default=True, description="Whether Dagster starts the members when the region is wanted and has no host."
     )
     pace: int = Field(
         default=1,
@@ -73,22 +73,22 @@ class Options(BaseModel):
     )
     consume: str = Field(
         default="0 * * * *",
-        description="Cron: when the bounded run is scheduled. The schedule is off until somebody turns it on.",
+        description="Cron: when the bounded run is scheduled. The schedule is off until a person turns it on.",
     )
     retire: str | None = Field(
         default=None,
-        description="Cron: when old checkpoints are retired; unless said, daily after three, each region at a minute of its own.",
+        description="Cron: when old checkpoints are retired; by default daily after three, each region at a minute of its own.",
     )
     look: str | None = Field(
         default=None,
-        description="Cron: when Kafka is asked for the group's state and lag, each time by a run; unless said, every five minutes, "
+        description="Cron: when Kafka is asked for the group's state and lag, each time by a run; by default every five minutes, "
         "and not all regions of an instance at once.",
     )
     fresh: float = Field(
         default=3_600,
         gt=0,
         description="Seconds for which a checkpoint may wait for a table before the table's check `keeps_up` fails; it fails too when the "
-        "table's commits fail, or it owes a fence.",
+        "table's commits fail, or it lacks the fence of a rewind.",
     )
     freshness: float = Field(
         default=0,
@@ -113,7 +113,7 @@ class Options(BaseModel):
         "same prefix, show it as one asset.",
     )
     group_name: str | None = Field(
-        default=None, pattern=r"^[A-Za-z0-9_]+$", description="Asset group; the region's name unless said."
+        default=None, pattern=r"^[A-Za-z0-9_]+$", description="Asset group; the region's name by default."
     )
     tags: dict[str, str] = Field(default_factory=dict, description="Tags of the assets.")
     assets: dict[str, AssetOptions] = Field(

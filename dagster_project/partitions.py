@@ -14,7 +14,7 @@ from crkafka_core.control import Reader
 from crkafka_core.model.errors import CrkafkaError, NoSuchCheckpoint, Refused
 from crkafka_core.model.rows import Checkpoint, Region
 from crkafka_core.plane import checkpoints
-from dagster_project.names import Names, checkpoint_of, keys_of
+from dagster_project.names import Names, keys_of
 
 if TYPE_CHECKING:
     from dagster_project.resources import RegionResource
@@ -48,12 +48,6 @@ def between(reader: Reader, region: Region, first: int, last: int) -> list[int]:
     return ids
 
 
-def bounds(context: dg.AssetExecutionContext) -> tuple[int, int]:
-    """First and last checkpoint of a run of one partition or of a range."""
-    span = context.partition_key_range
-    return checkpoint_of(span.start), checkpoint_of(span.end)
-
-
 def lowest(instance: dg.DagsterInstance, names: Names) -> str:
     """The key of the oldest partition; what is below it has left. Empty where there is none."""
     page = instance.get_paginated_dynamic_partitions(names.partitions, limit=1, ascending=True).results
@@ -75,7 +69,7 @@ def reconcile(present: Sequence[str], wanted: Sequence[str], *, chunk: int) -> C
     """One step from what Dagster has (in its order) towards what is live (in order), of at most `chunk` changes.
 
     Dagster's ranges follow the order of insertion (docs/clients.md C-D5), so keys are only appended: where one is missing in the
-    middle, since somebody deleted it by hand, those above it are removed first and come back behind it. Nothing is wanted
+    middle, since a person deleted it, those above it are removed first and come back behind it. Nothing is wanted
     below the lowest one that is there and live: what has left the history does not come back when a reset shortens it.
     """
     if list(wanted[: len(present)]) == list(present):  # nearly always: nothing leaves
@@ -118,8 +112,8 @@ def claim(instance: dg.DagsterInstance, region: RegionResource, *, published: st
     """Take or keep the partitions for this region; why they are another's, or nothing: each of two regions of one name on an instance
     would remove what the other has published.
 
-    Another uid in the same control plane is a region that was made anew, the same uid elsewhere a database that was moved. They are
-    taken once what is `published` is of this uid: what is there of a region that is gone leaves first.
+    Another uid in the same control plane is a region that was deleted and made again, the same uid elsewhere a database that was moved.
+    They are taken once what is `published` is of this uid: partitions of a region that is gone leave first.
     """
     try:
         mine = _of(region)

@@ -24,7 +24,7 @@ from dagster_project.sensors import check, host, observe, publish, trigger, watc
 from dagster_project.sensors.shared import SensorSetup, UnresolvedJob
 
 _made: WeakValueDictionary[str, RegionResource] = WeakValueDictionary()
-"""The regions of this process whose definitions somebody has, by the keys of their resources; the first begins their jobs' names."""
+"""Regions of this process whose definitions are referenced, by the keys of their resources; the first key begins their jobs' names."""
 
 
 def consistent_region(
@@ -89,7 +89,7 @@ def _refuse_twins(region: RegionResource, names: Names) -> None:
 
 
 def _other(key: str, region: str) -> RegionResource | None:
-    """Another region that has this key. Those that nobody has any more do not count."""
+    """Another region with this key, if its definitions are still referenced."""
     if (other := _made.get(key)) is not None and other.settings.region != region:
         del other
         gc.collect()

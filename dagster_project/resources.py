@@ -18,7 +18,7 @@ from crkafka_core.plane import templates
 from crkafka_core.plane.transact import ControlPlane, initialise, open_store
 from crkafka_core.still import starting
 from dagster_project import opened, partitions
-from dagster_project.names import Names
+from dagster_project.names import Names, checkpoint_of
 from dagster_project.options import Options
 
 if TYPE_CHECKING:
@@ -121,7 +121,10 @@ class RegionResource(dg.ConfigurableResource[Any]):
 
     def checkpoints(self, context: dg.AssetExecutionContext) -> Sequence[int]:
         """The live checkpoints of this run's partition or range, oldest first; refuses what is not live (SPEC A3)."""
-        first, last = partitions.bounds(context)
+        return self.between(context.partition_key_range)
+
+    def between(self, span: dg.PartitionKeyRange) -> Sequence[int]:
+        first, last = checkpoint_of(span.start), checkpoint_of(span.end)
         return self.read(lambda reader, row: partitions.between(reader, row, first, last))
 
     def records(self, context: dg.AssetExecutionContext, spark: "SparkSession") -> "AbstractContextManager[DataFrame]":
@@ -129,28 +132,6 @@ class RegionResource(dg.ConfigurableResource[Any]):
         from crkafka_core.spark.frames import held
 
         return held(spark, self.handle, ids=self.checkpoints(context))
-
-
-class ControlPlaneResource(dg.ConfigurableResource[Any]):
-    """A control plane by its URL, for what looks at several regions; the URL may hold references."""
-
-    url: str = Field(
-        description="Database of the regions: sqlite:///… or postgresql+psycopg://user:${env:PASSWORD}@host/db"
-    )
-
-    @property
-    def store(self) -> Store:
-        from crkafka_core.config.resolving import resolve
-
-        url = resolve(self.url, "url")
-        return opened.once(STORE, url, lambda: open_store(url))
-
-    def regions(self) -> list[RegionRow]:
-        """All regions, by name."""
-        return self.store.regions()
-
-    def region(self, name: str) -> ControlPlane:
-        return ControlPlane(self.store, name)
 
 
 class SparkSessionResource(dg.ConfigurableResource[Any]):

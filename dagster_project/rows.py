@@ -9,9 +9,9 @@ from typing import Any
 import dagster as dg
 
 from crkafka_core.model.errors import ConfigError
-from dagster_project import partitions, windows
+from dagster_project import windows
 from dagster_project.failures import as_dagster_failure
-from dagster_project.names import Names, checkpoint_of
+from dagster_project.names import Names
 from dagster_project.resources import RegionResource, SparkSessionResource
 
 
@@ -45,9 +45,7 @@ class Rows(dg.IOManager):
                 "An asset that reads records has their partitions: checkpoints, or hours or days over them.",
                 hint="Declare it with `checkpointed`.",
             )
-        span = context.asset_partition_key_range
-        first, last = checkpoint_of(span.start), checkpoint_of(span.end)
-        return self._region.read(lambda reader, row: partitions.between(reader, row, first, last))
+        return self._region.between(context.asset_partition_key_range)
 
 
 def _as(frame: Any, wanted: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Who a run is: which run it goes on with, the token by which it finds what that one began, and who asked (SPEC A6, X8)."""
+"""Identity of a run: the run that it continues, the token by which it finds what that one began, and who asked (SPEC A6, X8)."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 class RegionParams(BaseModel):
     """What the command may say: `--topic shop.orders --members 4`; all of it can be changed in the file afterwards."""
 
-    topic: str = Field(default="", description="The topic to consume; the region's name unless said.")
+    topic: str = Field(default="", description="The topic to consume; the region's name by default.")
     bootstrap_servers: str = Field(default="localhost:9092", description="Where Kafka is.")
     control_plane: str = Field(
         default="sqlite:///var/crkafka.db", description="The database of the region's checkpoints."

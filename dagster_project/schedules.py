@@ -30,7 +30,7 @@ Evaluate = Callable[[dg.ScheduleEvaluationContext], dg.RunRequest | dg.SkipReaso
 def due(names: Names, job: dg.JobDefinition, region: RegionResource | None) -> Evaluate:
     """A run, unless the last one still waits for its turn: a queue that is full for a night would hold a hundred.
 
-    With `region`, only once there is one: a run before that would fail, and somebody's alerts with it.
+    With `region`, only once there is one: a run before that would fail, and raise alerts.
     """
 
     def evaluate(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
@@ -60,7 +60,7 @@ DESCRIPTIONS = {
 def make(
     names: Names, jobs: Mapping[str, dg.JobDefinition], options: Options, region: RegionResource
 ) -> list[dg.ScheduleDefinition]:
-    """The region's schedules; two are on, and the others off until somebody turns them on."""
+    """The region's schedules; two are on, the others off until a person turns them on."""
     stopped = dg.DefaultScheduleStatus.STOPPED
     running = dg.DefaultScheduleStatus.RUNNING if options.sensors == "running" else stopped
     retire, look = options.retire or cron(RETIRE, names.region), options.look or cron(LOOK, names.region)

@@ -14,7 +14,7 @@ from crkafka_core.plane import checkpoints, resets
 from dagster_project.resources import RegionResource
 
 PATIENCE_S = 30.0
-"""By how much the database's clock may be behind that of who says that a window is over."""
+"""Tolerated lag of the database's clock behind the clock of the asker."""
 
 
 def merged_within(region: RegionResource, window: dg.TimeWindow) -> list[int]:

@@ -1,4 +1,4 @@
-"""How runs write declared tables: they wait for who writes one already, tell what they do, and start Spark only where it is needed."""
+"""How runs write declared tables: they wait for another writer, log what they do, and start Spark only where it is needed."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class TableRun:
         )
 
     def advance(self, upto: int) -> None:
-        """Bring the table forward to this checkpoint, unless whoever writes it at this moment does."""
+        """Advance the table to this checkpoint; a commit of another writer to that point counts too."""
         from crkafka_core.spark import tables
 
         log, name = self.context.log, self.name
@@ -75,7 +75,7 @@ class TableRun:
         log.info(f"{rows} written into {name}: advanced from checkpoint {before.acknowledged} to {done.acknowledged}")
 
     def about(self, ids: Sequence[int]) -> dict[int, dict[str, int | str]]:
-        """Per checkpoint that was written, what its materialization tells: its rows, and how far the table is."""
+        """Metadata of each written checkpoint: its rows, and how far the table is."""
         keyed = any(t.name == self.name and t.keys for t in self.region.settings.tables)
 
         def numbers(reader: Reader, row: Region) -> dict[int, dict[str, int | str]]:
@@ -87,7 +87,7 @@ class TableRun:
         return self.region.read(numbers) if ids else {}
 
     def materialize(self, ids: Sequence[int], **more: bool) -> None:
-        """Tell that these checkpoints are in the table, beside the partitions that the run is for."""
+        """Materialize these checkpoints of the table, beside the partitions that the run is for."""
         if self.name in RESERVED:
             self.context.log.info(f"table {self.name} has no asset: the region has another of that name")
             return
@@ -111,7 +111,7 @@ class TableRun:
                 self._free()
 
     def _free(self) -> Table:
-        """The table, once nobody writes it or those of its shape: for as long as its writer goes on, this run waits."""
+        """The table, once neither it nor a table of its shape has a writer: this run waits for as long as one goes on."""
 
         def look(reader: Reader, row: Region) -> tuple[int, Table, str]:
             table = plane.of(reader, self.name)

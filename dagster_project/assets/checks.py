@@ -42,7 +42,7 @@ def of_records(names: Names) -> dg.AssetChecksDefinition:
         name=names.of("records_checks"),
         description="Reads the latest checkpoints back, and compares them with what was merged.",
         required_resource_keys={names.slug},
-        can_subset=True,  # else nobody can execute them on the page of an asset that is not materialized by a run
+        can_subset=True,  # else they cannot be executed on the page of an asset that is not materialized by a run
         specs=[dg.AssetCheckSpec(name, asset=names.records, description=text) for name, (text, _) in RECORDS.items()],
     )
     def checks(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
@@ -77,7 +77,7 @@ def latest(reader: Reader) -> list[Checkpoint]:
 
 
 NOTHING_FOREIGN = "nothing_foreign"
-"""The check of a table: it holds what was merged, and nobody else has committed to it since (SPEC K6)."""
+"""The check of a table: it holds what was merged, and no other program has committed to it since (SPEC K6)."""
 
 
 def of_table(table: TableConfig, names: Names) -> dg.AssetChecksDefinition:

@@ -57,7 +57,7 @@ def consume(
 
 
 def _hosted(region: Region, mine: str) -> bool:
-    """Whether somebody else hosts members. Those of a host that was killed are LIVE until they were watched for a lease (SPEC G4)."""
+    """Whether another host runs members. Those of a killed host stay LIVE until their leases have stood still for long enough (SPEC G4)."""
     before, lease, now, patience = region.plane.read(_hosting)
     if lease is not None and lease.token == mine:
         return False  # the run that this one retries hosted them

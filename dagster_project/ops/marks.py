@@ -18,7 +18,7 @@ class Mark(dg.Config):
 
     kind: str = Field("topic", description="partition, topic, pattern or member.")
     what: str = Field(description="orders[3] for a partition; a topic; a pattern of topics; a member such as orders/0.")
-    member: str = Field("", description="Only while this member holds it; empty: whoever holds it.")
+    member: str = Field("", description="Only while this member holds it; empty: any member.")
 
     def checked(self) -> str:
         """The kind, if it is one."""
@@ -50,12 +50,14 @@ def resume_mark(context: dg.OpExecutionContext, config: Mark, region: RegionReso
 class Forget(dg.Config):
     """Which topic."""
 
-    topic: str = Field(description="A topic that is gone, or was made anew.")
-    sure: str = Field(description="The topic's name once more: what was read of it is kept, what follows starts anew.")
+    topic: str = Field(description="A topic that was deleted or recreated.")
+    sure: str = Field(
+        description="The topic's name once more: what was read of it is kept, a recreated topic starts at its beginning."
+    )
 
 
 @dg.op(
-    description="Forget a topic that was deleted or made anew, so that the region can go on: its offsets are carried forward. Refused "
+    description="Forget a topic that was deleted or recreated, so that the region can go on: its offsets are carried forward. Refused "
     "unless its name is written twice."
 )
 def forget(context: dg.OpExecutionContext, config: Forget, region: RegionResource) -> dg.Output[None]:

@@ -1,4 +1,4 @@
-"""Old runs of a region, removed from Dagster once nobody looks at them (SPEC A2, A3)."""
+"""Removal of a region's old runs from Dagster (SPEC A2, A3)."""
 
 from datetime import UTC, datetime, timedelta
 from functools import cache

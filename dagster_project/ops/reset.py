@@ -33,7 +33,7 @@ class Reset(dg.Config):
     )
     cause: str = Field("", description="Why. Shown in the event log and with what is superseded.")
     give_up: list[str] = Field(
-        default=[], description="Forgotten topics whose rows may leave the tables, though nobody reads them again."
+        default=[], description="Forgotten topics whose rows may leave the tables, though they are not read again."
     )
     dry_run: bool = Field(
         False, description="Ask for nothing: only tell which checkpoints and rows would be superseded."
@@ -99,7 +99,7 @@ def reset(context: dg.OpExecutionContext, config: Reset, region: RegionResource)
         if asked is not None:
             epoch = asked.epoch
         elif FOLLOWS in context.run.tags:
-            epoch = row.epoch  # a sensor's run finishes what somebody else has asked for
+            epoch = row.epoch  # a sensor's run finishes a reset that was asked for already
         else:
             _confirmed(config, row.name)
             epoch = it.reset(
@@ -111,7 +111,7 @@ def reset(context: dg.OpExecutionContext, config: Reset, region: RegionResource)
 
 @dg.op(
     ins={"asked": dg.In(dg.Nothing)},
-    description="Remove superseded partitions, and their rows from every declared table that owes it.",
+    description="Remove superseded partitions, and their rows from every declared table that has not followed yet.",
 )
 def rewind(context: dg.OpExecutionContext, region: RegionResource, spark: SparkSessionResource) -> dg.Output[None]:
     with as_dagster_failure():

@@ -1,4 +1,4 @@
-"""Checks of the data run by themselves: after new checkpoints, and daily where somebody else could write a table (SPEC A4, K6)."""
+"""Checks of the data run by themselves: after new checkpoints, and daily where tables have other writers (SPEC A4, K6)."""
 
 from __future__ import annotations
 

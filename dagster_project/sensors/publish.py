@@ -28,7 +28,7 @@ CHUNK = 200
 sensors share one thread all others wait meanwhile (docs/clients.md C-D1, C-D5)."""
 
 WHOLE = 600.0
-"""Seconds after which everything is compared again: somebody may have deleted a partition by hand."""
+"""Seconds after which everything is compared again: a person may have deleted a partition."""
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import takewhile
 
 import dagster as dg
 
@@ -256,7 +257,7 @@ def requests_for(
     for each in mine:
         table = each.lag.table.name
         left = [i for i in each.ids if key_of(i) < lowest]
-        ready = left or _prefix(each.ids, published)
+        ready = left or list(takewhile(lambda i: key_of(i) in published, each.ids))
         if not ready:
             reasons.append(f"{table}: checkpoint {each.ids[0]} is not published yet")
         elif on_its_way(context.instance, {KEEPING_UP: f"{names.unique}/{table}"}):
@@ -265,12 +266,3 @@ def requests_for(
             as_asset = not left and table in defined
             requests.append(request(names, seen.region, table, ready, attempt_, shown=as_asset))
     return requests, reasons
-
-
-def _prefix(ids: list[int], keys: Collection[str]) -> list[int]:
-    published = []
-    for checkpoint in ids:
-        if key_of(checkpoint) not in keys:
-            break
-        published.append(checkpoint)
-    return published

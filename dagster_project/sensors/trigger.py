@@ -37,14 +37,14 @@ RECENT = 20
 
 @dataclass(frozen=True)
 class Due:
-    """The next cut, as one snapshot of the control plane tells."""
+    """The next cut, from one snapshot of the control plane."""
 
     region: Region
     after: float
     """Seconds until it is due; at most 0 when it is."""
     cause: str
     driver: str
-    """Who drives a cut at this moment; none is opened beside that one."""
+    """Holder of the driver's lease; no cut is opened beside that one's."""
 
     @property
     def now(self) -> bool:
@@ -119,7 +119,7 @@ class TriggerCursor(Cursor):
 
 
 def latest(reader: Reader, above: int) -> Checkpoint | None:
-    """The latest cut of the trigger above this number that somebody may want to see as a run: not one that found nothing new."""
+    """The latest cut of the trigger above this number that deserves a run: not one that found nothing new."""
     for cut in checkpoints.newest(reader, RECENT):
         if cut.id > above and cut.token.startswith(TRIGGER) and cut.status is not CheckpointStatus.EMPTY:
             open_for = reader.now() - cut.opened_at

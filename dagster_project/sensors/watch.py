@@ -1,4 +1,4 @@
-"""What must not wait for a person: lost members, stuck cuts, tables that owe a fence, a region that stopped (SPEC G4, G7, X4, X8)."""
+"""What must not wait for a person: lost members, stuck cuts, missing fences of tables, a stopped region (SPEC G4, G7, X4, X8)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class WatchState:
     due: bool
     """Whether the region can be advanced."""
     fencing: str
-    """Who lets a table follow a rewind at this moment."""
+    """Who is making a table's fence at this moment."""
     waits_for_fence: bool
     """Whether somebody has to let a table follow: the region waits for it, or no host does it beside the region, as of one that was
     declared again."""
@@ -51,7 +51,7 @@ def state_of(reader: Reader, region: Region) -> WatchState:
 
 
 def tend(region: RegionResource, state: WatchState, every: int) -> list[str]:
-    """Do what anyone may do who finds it due; what was done, in words. `every`: seconds between two ticks, which look at leases."""
+    """Advance the region and declare members lost where due; what was done, in words. `every`: seconds between two looks at leases."""
     done: list[str] = []
     if state.due:
         phase = region.plane.do(advance.advance)

@@ -502,7 +502,7 @@ def test_an_hourly_asset_gets_the_rows_of_its_hour_and_is_wanted_once_the_hour_i
 
 def test_nothing_is_opened_before_it_is_used(landed: LandedSeat, monkeypatch: pytest.MonkeyPatch) -> None:
     """A code server loads definitions, and sets resources up at each tick: no database, no Spark, no connection by that."""
-    opened.forget(resources.STORE, landed.config.control_plane)
+    monkeypatch.setattr(opened, "_opened", {})
     stores: list[str] = []
     sockets: list[tuple[Any, ...]] = []
     kept, connect = resources.open_store, socket.socket.connect

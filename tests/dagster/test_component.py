@@ -22,7 +22,7 @@ from dagster_project import ConsistentRegion, consistent_region, schedules
 from dagster_project.component import Attributes
 from dagster_project.jobs import GRAPHS
 from dagster_project.names import Names
-from dagster_project.resources import ControlPlaneResource, RegionResource, SparkSessionResource
+from dagster_project.resources import RegionResource, SparkSessionResource
 from dagster_project.scaffolder import PYTHON, YAML, RegionParams, rendered
 from tests.dagster.conftest import Seat
 
@@ -315,7 +315,7 @@ def test_every_job_op_sensor_schedule_asset_check_and_field_says_what_it_is() ->
     silent += undescribed(schema, {**schema["$defs"], **schema["properties"]["dagster"]["$defs"]})
     silent += [
         f"{kind.__name__}.{name}"
-        for kind in (RegionResource, SparkSessionResource, ControlPlaneResource)
+        for kind in (RegionResource, SparkSessionResource)
         for name, one in kind.model_fields.items()
         if not one.description
     ]

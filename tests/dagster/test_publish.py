@@ -158,20 +158,20 @@ def test_a_sensor_that_has_lost_its_cursor_tells_nothing_twice(
     assert [e.partition for e in events(landed)] == [key_of(1), key_of(2), key_of(3)]
 
 
-@pytest.mark.parametrize("keys", [{"ui_history": 200}])
+@pytest.mark.parametrize("keys", [{"ui_history": 20}])
 def test_a_reset_in_a_long_history_removes_what_was_superseded_and_tells_nothing_anew(landed: LandedSeat) -> None:
-    many(landed, 300)
+    many(landed, 30)
     landed.publish()
-    assert landed.partitions() == [key_of(i) for i in range(101, 301)]
-    supersede(landed, after=250)
+    assert landed.partitions() == [key_of(i) for i in range(11, 31)]
+    supersede(landed, after=25)
     assert landed.publish() == 1
-    assert landed.partitions() == [key_of(i) for i in range(101, 251)]
-    assert len(events(landed)) == 200
-    landed.landing.offsets[250] = landed.landing.offsets[0]
+    assert landed.partitions() == [key_of(i) for i in range(11, 26)]
+    assert len(events(landed)) == 20
+    landed.landing.offsets[25] = landed.landing.offsets[0]
     landed.landing.land(1)
     landed.publish()
-    assert landed.partitions()[-2:] == [key_of(250), key_of(301)]
-    assert len(events(landed)) == 201
+    assert landed.partitions()[-2:] == [key_of(25), key_of(31)]
+    assert len(events(landed)) == 21
 
 
 def test_the_partitions_of_a_region_that_is_gone_leave_before_those_of_its_successor_come(landed: LandedSeat) -> None:
