@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict
 
 from crkafka_core.config import RegionConfig
 from crkafka_core.config.location import project_of
+from crkafka_core.config.schema import schema as region_schema
 from dagster_project.options import Options
 from dagster_project.region_definitions import build
 from dagster_project.scaffolder import RegionScaffolder
@@ -26,7 +27,7 @@ class Attributes(BaseModel):
     @classmethod
     def model_json_schema(cls, *_: Any, **__: Any) -> dict[str, Any]:
         """For editors and `dg`: the schema of a region, with the options for Dagster."""
-        schema = RegionConfig.json_schema()
+        schema = region_schema()
         schema["properties"]["dagster"] = Options.model_json_schema()
         return schema
 

@@ -122,10 +122,10 @@ def _from_root(text: str) -> str:
 
 def configuration() -> str:
     """Every key, from the model's own schema."""
-    from crkafka_core.config import RegionConfig
+    from crkafka_core.config.schema import schema as region_schema
     from dagster_project.options import Options
 
-    schema = RegionConfig.json_schema()
+    schema = region_schema()
     out = [
         "# Configuration: every key",
         "",

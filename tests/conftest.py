@@ -26,7 +26,7 @@ settings.register_profile("suite", deadline=None, suppress_health_check=[HealthC
 settings.load_profile("suite")
 """How quick an example is says what the machine does meanwhile."""
 
-pytest_plugins = ["crkafka_core.testing.pytest_services", "tests.rigs.pytest_scenarios"]
+pytest_plugins = ["crkafka_core.testing.pytest_services", "tests.rigs.pytest_scenarios", "tests.rigs.object_stores"]
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH"))))
 """Members that a test starts find its failpoints in `tests/rigs`."""
 

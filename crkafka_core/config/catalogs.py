@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from crkafka_core.config.location import has_log, in_catalog
+from crkafka_core.config import location
+from crkafka_core.config.location import FOLDER, S3, in_catalog, store_of
 from crkafka_core.config.reference import has_reference
+from crkafka_core.config.sections import TableConfig
+from crkafka_core.model.errors import ConfigError
 
 PREFIX = "spark.sql.catalog."
 _IMPLEMENTATIONS = {
@@ -45,5 +48,33 @@ def without_spark(path: str, conf: Mapping[str, str]) -> bool:
         return False
     folder, uri = given.get("warehouse", ""), given.get("uri", "")
     # The warehouse of a REST catalog may be a name known to its server only.
-    placed = has_reference(folder) or has_log(folder) or (of == "rest" and "://" not in folder)
+    placed = has_reference(folder) or store_of(folder) in (FOLDER, S3) or (of == "rest" and "://" not in folder)
     return placed and (of != "jdbc" or has_reference(uri) or uri.startswith(_DATABASES))
+
+
+def has_log(table: TableConfig, conf: Mapping[str, str]) -> bool:
+    """Whether a table's log can be written without Spark: at a path, or in a catalog."""
+    return location.has_log(table.path) or (table.format == "iceberg" and without_spark(table.path, conf))
+
+
+def check_place(table: TableConfig, conf: Mapping[str, str]) -> None:
+    """ConfigError for a table whose log cannot be reached: only Spark knows its storage or catalog."""
+    if has_log(table, conf):
+        return
+    catalog, _, name = table.path.partition(".")
+    if not in_catalog(table.path):
+        raise ConfigError(
+            f"Table {table.name} is at {location.scheme_of(table.path)}:, where no table can be committed.",
+            hint="A table is in a folder, in s3://… or abfss://…, or, of Iceberg, in a REST, SQL, Glue or hadoop catalog.",
+        )
+    if table.format == "delta":
+        raise ConfigError(
+            f"Table {table.name} is a Delta table by its name in a catalog, which only Spark reaches (Hive, Unity).",
+            hint=f"Give it a path, and name it there by CREATE TABLE {name} USING delta LOCATION '…'.",
+        )
+    raise ConfigError(
+        f"Table {table.name} is in the catalog {catalog}, which cannot be used: in Hive metastores, in Unity and in other catalogs of "
+        "Spark no table is written.",
+        hint=f"Give it a path, or set {PREFIX}{catalog}.type in host.conf to rest, jdbc (SQLite, PostgreSQL, MySQL), glue "
+        "or hadoop, with a warehouse in a folder or in s3://….",
+    )

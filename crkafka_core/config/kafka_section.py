@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from crkafka_core.config import reference, secret
-from crkafka_core.config.known_properties import KNOWN
 from crkafka_core.config.problem import KeyedError, nearest
 from crkafka_core.model.errors import ConfigError
 
@@ -55,11 +54,50 @@ _ELSEWHERE = {
 _CALLBACKS = ("error_cb", "stats_cb", "throttle_cb", "on_commit", "on_delivery", "logger")
 _NUMBER = re.compile(r"\.(ms|k?bytes|messages|seconds|cnt|fails|ttl)$")
 """Names of properties that are whole numbers. The client silently reads `30s` as 30, and `64MB` as 64."""
-_OFF = ("false", "0", "f", "no", "off")
+OFF = ("false", "0", "f", "no", "off")
 _ADDRESS = re.compile(
     r"(?:(?:plaintext|ssl|sasl_plaintext|sasl_ssl)://)?(?:\[[0-9a-f:.%\w]+\]|[^\s:/\[\]@$]+)(?::(?P<port>\d{1,5}))?",
     re.IGNORECASE,
 )
+_NAMES = """
+allow.auto.create.topics api.version.fallback.ms api.version.request api.version.request.timeout.ms
+auto.commit.enable auto.commit.interval.ms auto.offset.reset bootstrap.servers broker.address.family
+broker.address.ttl broker.version.fallback builtin.features check.crcs client.dns.lookup client.id client.rack
+connections.max.idle.ms coordinator.query.interval.ms debug enable.auto.commit enable.auto.offset.store
+enable.metrics.push enable.partition.eof enable.random.seed enable.sasl.oauthbearer.unsecure.jwt
+enable.ssl.certificate.verification fetch.error.backoff.ms fetch.max.bytes fetch.message.max.bytes fetch.min.bytes
+fetch.queue.backoff.ms fetch.wait.max.ms group.id group.instance.id group.protocol group.protocol.type
+group.remote.assignor heartbeat.interval.ms https.ca.location https.ca.pem internal.termination.signal
+isolation.level log.connection.close log.queue log.thread.name log_level max.in.flight
+max.in.flight.requests.per.connection max.partition.fetch.bytes max.poll.interval.ms max.poll.records
+message.copy.max.bytes message.max.bytes metadata.broker.list metadata.max.age.ms
+metadata.recovery.rebootstrap.trigger.ms metadata.recovery.strategy offset.store.method offset.store.path
+offset.store.sync.interval.ms partition.assignment.strategy plugin.library.paths queued.max.messages.kbytes
+queued.min.messages receive.message.max.bytes reconnect.backoff.jitter.ms reconnect.backoff.max.ms
+reconnect.backoff.ms retry.backoff.max.ms retry.backoff.ms sasl.kerberos.keytab sasl.kerberos.kinit.cmd
+sasl.kerberos.min.time.before.relogin sasl.kerberos.principal sasl.kerberos.service.name sasl.mechanism
+sasl.mechanisms sasl.oauthbearer.callback sasl.oauthbearer.assertion.algorithm sasl.oauthbearer.assertion.claim.aud
+sasl.oauthbearer.assertion.claim.exp.seconds sasl.oauthbearer.assertion.claim.iss
+sasl.oauthbearer.assertion.claim.jti.include sasl.oauthbearer.assertion.claim.nbf.seconds
+sasl.oauthbearer.assertion.claim.sub sasl.oauthbearer.assertion.file sasl.oauthbearer.assertion.jwt.template.file
+sasl.oauthbearer.assertion.private.key.file sasl.oauthbearer.assertion.private.key.passphrase
+sasl.oauthbearer.assertion.private.key.pem sasl.oauthbearer.client.credentials.client.id
+sasl.oauthbearer.client.credentials.client.secret sasl.oauthbearer.client.id sasl.oauthbearer.client.secret
+sasl.oauthbearer.config sasl.oauthbearer.extensions sasl.oauthbearer.grant.type
+sasl.oauthbearer.metadata.authentication.type sasl.oauthbearer.method sasl.oauthbearer.scope
+sasl.oauthbearer.sub.claim.name sasl.oauthbearer.token.endpoint.url sasl.password sasl.username security.protocol
+session.timeout.ms socket.blocking.max.ms socket.connection.setup.timeout.ms socket.keepalive.enable
+socket.max.fails socket.nagle.disable socket.receive.buffer.bytes socket.send.buffer.bytes socket.timeout.ms
+ssl.ca.certificate.stores ssl.ca.location ssl.ca.pem ssl.certificate.location ssl.certificate.pem ssl.cipher.suites
+ssl.crl.location ssl.curves.list ssl.endpoint.identification.algorithm ssl.engine.id ssl.engine.location
+ssl.key.location ssl.key.password ssl.key.pem ssl.keystore.location ssl.keystore.password ssl.providers
+ssl.sigalgs.list statistics.interval.ms topic.blacklist topic.metadata.propagation.max.ms
+topic.metadata.refresh.fast.cnt topic.metadata.refresh.fast.interval.ms topic.metadata.refresh.interval.ms
+topic.metadata.refresh.sparse
+"""
+
+KNOWN = frozenset(_NAMES.split())
+"""librdkafka 2.16's properties of a consumer, to distinguish a typo from a newer property."""
 _JAVA = {
     "max.poll.records": "write max_poll_records beside the kafka section",
     "key.deserializer": "records are kept as bytes; decode them in Spark",
@@ -112,40 +150,6 @@ def is_path(name: str, value: str) -> bool:
     return name.endswith((".location", ".file", ".keytab")) and value not in ("", "probe")
 
 
-def warnings(properties: Mapping[str, Scalar], needed_poll_ms: int) -> list[str]:
-    """Properties that work, but not as written or not safely."""
-    warned = []
-    refresh = properties.get("topic.metadata.refresh.interval.ms")
-    if refresh is not None and not 0 < int(refresh) <= MAX_METADATA_REFRESH_MS:
-        warned.append(
-            f"kafka: topic.metadata.refresh.interval.ms={refresh} is replaced by {MAX_METADATA_REFRESH_MS}, so that new "
-            "partitions are seen within seconds."
-        )
-    warned += _unprotected({k: str(v).lower() for k, v in properties.items()})
-    poll = properties.get("max.poll.interval.ms")
-    if poll is not None and int(poll) < needed_poll_ms:
-        warned.append(
-            f"kafka: max.poll.interval.ms={poll} is below three times the longest of drain_timeout and reset_timeout "
-            f"({needed_poll_ms}): Kafka may take a member's partitions during a long cut."
-        )
-    return warned
-
-
-def _unprotected(properties: Mapping[str, str]) -> list[str]:
-    warned = []
-    if properties.get("security.protocol") == "sasl_plaintext":
-        warned.append(
-            "kafka: security.protocol=SASL_PLAINTEXT sends the login and all records unencrypted: write SASL_SSL."
-        )
-    if properties.get("enable.ssl.certificate.verification") in _OFF:
-        warned.append("kafka: enable.ssl.certificate.verification is off: others can take the broker's place.")
-    elif properties.get("ssl.endpoint.identification.algorithm") == "none":
-        warned.append(
-            "kafka: ssl.endpoint.identification.algorithm=none: the owner of any certificate of that authority can take the broker's place."
-        )
-    return warned
-
-
 def effective(properties: Mapping[str, Scalar]) -> dict[str, Scalar]:
     """Properties without those that are forced (SPEC S2: librdkafka's reset is always `error`)."""
     forced = {"auto.offset.reset", "enable.auto.commit", "enable.auto.offset.store"}
@@ -187,11 +191,11 @@ def _check(name: str, value: Scalar) -> None:
         _check_pattern(name, value)
     if name == "bootstrap.servers" and "@" in reference.mask(text)[0]:
         raise KeyedError(name, "takes host:port; a login does not belong there: write sasl.username and sasl.password")
-    if name in ("enable.auto.commit", "auto.commit.enable") and text not in _OFF:
+    if name in ("enable.auto.commit", "auto.commit.enable") and text not in OFF:
         raise KeyedError(name, "must be false: offsets are committed by the cut, never on a timer; leave it out")
-    if name == "enable.auto.offset.store" and text not in _OFF:
+    if name == "enable.auto.offset.store" and text not in OFF:
         raise KeyedError(name, "must be false: the region keeps its own offsets; leave it out")
-    if name == "enable.partition.eof" and text in _OFF:
+    if name == "enable.partition.eof" and text in OFF:
         raise KeyedError(name, "must be true: a bounded run learns by it that nothing is left; leave it out")
     if name == "ssl.providers" and not re.fullmatch(r"[\w-]+(\s*,\s*[\w-]+)*", text):
         raise KeyedError(name, f"{_DENIED['ssl.engine.location']}, if it is a path; name providers, as default,legacy")

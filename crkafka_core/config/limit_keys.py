@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel, Field, StrictInt
 
 from crkafka_core.config.quantity import Seconds
-from crkafka_core.config.sections import STRICT
+from crkafka_core.config.typed import STRICT
 from crkafka_core.model.limits import Limits
 
 DEFAULT = Limits()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -19,14 +19,17 @@ _MARKS = ("pyproject.toml", "workspace.yaml", ".git")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _PLAIN_PATH = re.compile(r"[\w./-]+")
 _IN_CATALOG = re.compile(r"[\w-]+(\.([\w-]|\{topic\})+){2,}")
+_CONTAINER = re.compile(r"[\w$-]+@[\w-]+\.[\w.-]+")
 _SQLITE = re.compile(r"(?P<scheme>sqlite(?:\+\w+)?)://(?P<rest>.*)", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Store:
-    """A kind of store for segments and tables. The first of its schemes is Arrow's and delta-rs's name for it."""
+    """A kind of store for segments and tables."""
 
     schemes: tuple[str, ...]
+    written: str
+    """Form of its paths or URLs."""
     hadoop: str = ""
     """Scheme of Hadoop's file systems, and so of Spark, if it is not the same."""
     local: bool = False
@@ -35,16 +38,46 @@ class Store:
     """False for a store of objects: Spark needs jars and credentials to open it, and a folder there would be an empty object."""
     puts_new: bool = False
     """A file can be written only if its name is new: tables can be committed without Spark."""
-    configurable: bool = True
-    """A region's storage may be there."""
+    copies: bool = False
+    """A file can be copied inside, and is complete once that call has returned."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Names in `storage_options` → names in the library `object_store`, which deltalake and obstore share."""
 
 
-FOLDER = Store(("file", ""), local=True, puts_new=True)
-S3 = Store(("s3", "s3a"), hadoop="s3a", folders=False, puts_new=True)
-HDFS = Store(("hdfs",))
-STORES = (FOLDER, S3, HDFS, Store(("viewfs",)), Store(("gs", "gcs"), folders=False, configurable=False))
+FOLDER = Store(("file", ""), "a folder", local=True, puts_new=True)
+S3 = Store(
+    ("s3", "s3a"),
+    "s3://bucket/prefix",
+    hadoop="s3a",
+    folders=False,
+    puts_new=True,
+    copies=True,
+    options={
+        "endpoint": "aws_endpoint_url",
+        "region": "aws_region",
+        "access_key": "aws_access_key_id",
+        "secret_key": "aws_secret_access_key",
+        "session_token": "aws_session_token",
+    },
+)
+AZURE = Store(
+    ("abfss",),
+    "abfss://container@account.dfs.core.windows.net/prefix",
+    folders=False,
+    puts_new=True,
+    options={
+        "endpoint": "azure_storage_endpoint",
+        "access_key": "azure_storage_account_key",
+        "sas_token": "azure_storage_sas_key",
+        "client_id": "azure_storage_client_id",
+        "client_secret": "azure_storage_client_secret",
+        "tenant_id": "azure_storage_tenant_id",
+    },
+)
+HDFS = Store(("hdfs", "viewfs"), "hdfs://…")
+STORES = (FOLDER, S3, AZURE, HDFS)
 _BY_SCHEME = {scheme: store for store in STORES for scheme in store.schemes}
-_UNKNOWN = Store((), configurable=False)
+_UNKNOWN = Store((), "")
 
 
 def scheme_of(path: str) -> str:
@@ -58,19 +91,10 @@ def store_of(path: str) -> Store:
     return _BY_SCHEME.get(scheme_of(path), _UNKNOWN)
 
 
-def arrow_url(path: str) -> str:
-    """A path or URL with the scheme that Arrow and delta-rs have for its store."""
-    return _renamed(path, store_of(path).schemes[:1])
-
-
 def hadoop_url(path: str) -> str:
     """A path or URL with the scheme that Hadoop's file systems, and so Spark, have for its store."""
-    return _renamed(path, (store_of(path).hadoop,))
-
-
-def _renamed(path: str, schemes: tuple[str, ...]) -> str:
-    scheme = scheme_of(path)
-    return f"{schemes[0]}{path[len(scheme) :]}" if scheme and schemes and schemes[0] else path
+    hadoop = store_of(path).hadoop
+    return hadoop + path[len(scheme_of(path)) :] if hadoop else path
 
 
 def project_of(file: Path) -> Path:
@@ -93,11 +117,13 @@ def absolute(path: str, base: Path) -> str:
 
 def check_store(path: str) -> None:
     """ValueError for the URL of an unknown store: its client might try the network for minutes, and fail with a text of its own."""
-    store = store_of(path)
-    if not store.configurable:
-        raise ValueError(f"must be a folder, s3://bucket/prefix or hdfs://…; {scheme_of(path)}: is not supported")
-    if store is S3 and not urlsplit(path).netloc:
-        raise ValueError(f"must be s3://bucket/prefix, not {path!r}")
+    store, url = store_of(path), urlsplit(path)
+    if store is _UNKNOWN:
+        *others, last = (each.written for each in STORES)
+        raise ValueError(f"must be {', '.join(others)} or {last}; {scheme_of(path)}: is not supported")
+    named = _CONTAINER.fullmatch(url.netloc) if store is AZURE else url.netloc
+    if not store.folders and not has_reference(path) and (not named or url.query):
+        raise ValueError(f"must be {store.written}, not {path!r}")
 
 
 def overlap(one: str, other: str) -> bool:
@@ -183,15 +209,9 @@ def split_endpoint(options: Mapping[str, str]) -> tuple[str, str]:
     return (options.get("scheme") or prefix).lower(), place
 
 
-def deltalake_options(options: Mapping[str, str]) -> dict[str, str]:
-    """A region's `storage_options` in deltalake's words; the environment has what is not given."""
+def library_options(path: str, options: Mapping[str, str]) -> dict[str, str]:
+    """A region's `storage_options` in the words of `object_store`, for a path; the environment has what is not given."""
     scheme, place = split_endpoint(options)
-    words = {
-        "AWS_ENDPOINT_URL": f"{scheme or 'https'}://{place}" if place else "",
-        "AWS_ALLOW_HTTP": "true" if scheme == "http" else "",
-        "AWS_REGION": options.get("region", ""),
-        "AWS_ACCESS_KEY_ID": options.get("access_key", ""),
-        "AWS_SECRET_ACCESS_KEY": options.get("secret_key", ""),
-        "AWS_SESSION_TOKEN": options.get("session_token", ""),
-    }
-    return {key: value for key, value in words.items() if value}
+    given = {**options, "endpoint": f"{scheme or 'https'}://{place}" if place else ""}
+    words = {word: given[name] for name, word in store_of(path).options.items() if given.get(name)}
+    return {**words, "allow_http": "true"} if words and scheme == "http" else words

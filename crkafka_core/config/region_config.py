@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     Field,
     ModelWrapValidatorHandler,
     PrivateAttr,
@@ -23,19 +23,18 @@ from pydantic import (
     model_validator,
 )
 
-from crkafka_core.config import catalogs, kafka_section, location, reference, secret, template, typed_tables
-from crkafka_core.config.described import schema_of
+from crkafka_core.config import catalogs, kafka_section, location, places, reference, secret, template, typed_tables
+from crkafka_core.config.host_section import HostConfig
 from crkafka_core.config.kafka_section import Scalar
 from crkafka_core.config.limit_keys import MOST, LimitKeys
 from crkafka_core.config.problem import BadConfiguration, KeyedError, Problem, problems_of
 from crkafka_core.config.quantity import Size
 from crkafka_core.config.resolving import Resolved, resolve
-from crkafka_core.config.sections import GOOD, HostConfig, StartConfig, TableConfig, TriggerConfig
+from crkafka_core.config.sections import StartConfig, TableConfig, TriggerConfig
 from crkafka_core.config.template import OfTopic
-from crkafka_core.config.topics import NO_TOPIC, check_pattern, is_topic
+from crkafka_core.config.topics import checked_names, checked_pattern
 from crkafka_core.config.typed import RegistryConfig, on_frames, topic_of
-from crkafka_core.config.unprotected import unprotected
-from crkafka_core.model.errors import ConfigError
+from crkafka_core.config.warnings import warnings
 from crkafka_core.model.limits import MOST_MEMBERS, Limits
 
 
@@ -49,14 +48,14 @@ class RegionConfig(LimitKeys):
     control_plane: StrictStr
     """Database of the region: `sqlite:///var/crkafka.db` or `postgresql+psycopg://user:${env:PASSWORD}@host/db`."""
     storage: StrictStr
-    """Where segments are stored: a folder, `s3://bucket/prefix` or `hdfs://…`."""
+    """Where segments are stored: a folder, `s3://bucket/prefix`, `abfss://…` (Azure) or `hdfs://…`."""
     storage_options: dict[str, StrictStr] = Field(default_factory=dict)
     """Options of an object store, such as `endpoint` or `region`."""
     kafka: dict[str, Scalar]
     """`bootstrap.servers`, `group.id` and any other property of the client."""
-    topics: tuple[StrictStr, ...] | None = None
+    topics: Annotated[tuple[StrictStr, ...] | None, AfterValidator(checked_names)] = None
     """Topics by name; this or `pattern`."""
-    pattern: StrictStr | None = None
+    pattern: Annotated[StrictStr | None, AfterValidator(checked_pattern)] = None
     """Topics by regular expression, beginning with ^; includes matching topics that are made later."""
     members: StrictInt = Field(1, ge=1, le=MOST_MEMBERS)
     """Wanted number of members."""
@@ -97,27 +96,8 @@ class RegionConfig(LimitKeys):
         from crkafka_core.config import yaml_file  # not needed by members, which read JSON
 
         file = Path(path)
-        documents = yaml_file.read(file)
-        chosen = [d for d in documents if region is None or _name_of(d.value) == region]
-        if not chosen or len(chosen) > 1:
-            names = ", ".join(sorted(str(_name_of(d.value)) for d in documents))
-            what = (
-                "has several regions: name one, as by -r"
-                if chosen
-                else f"has no region {region}"
-                if region
-                else "is empty"
-            )
-            others = f" Regions here: {names}." if documents else ""
-            raise BadConfiguration([Problem("region", f"the file {what}.{others}")], str(file))
-        document, lines = chosen[0], chosen[0].lines
-        value = document.value
-        if isinstance(value, dict) and "attributes" in value and "region" not in value:
-            value = value["attributes"]
-            if isinstance(value, dict):  # the component's own section
-                value = {k: v for k, v in value.items() if k != "dagster"}
-            lines = {at[1:]: line for at, line in lines.items() if at[:1] == ("attributes",)}
-        return cls._read(value, location.project_of(file), str(file), lines)
+        document = yaml_file.chosen(file, region)
+        return cls._read(document.value, location.project_of(file), str(file), document.lines)
 
     @classmethod
     def parse(cls, mapping: Mapping[str, Any], *, base: Path | str | None = None, source: str = "") -> Self:
@@ -165,11 +145,6 @@ class RegionConfig(LimitKeys):
         whole = self.model_copy(update={"tables": (*self.tables, *self._templates)}) if self._templates else self
         dumped: dict[str, Any] = handler(whole)
         return dumped
-
-    @classmethod
-    def json_schema(cls) -> dict[str, Any]:
-        """The JSON schema for editors, which is docs/region.schema.json."""
-        return schema_of(cls)
 
     # -- queries ---------------------------------------------------------------------------------------------------
 
@@ -236,33 +211,11 @@ class RegionConfig(LimitKeys):
     def on_road(self, table: TableConfig) -> bool:
         """Whether a declared table, with all of its shape, takes files by a commit of its own log."""
         family = [each for each in (*self.tables, table) if each.shape == table.shape] if table.shape else [table]
-        return all(map(self._has_log, family))
-
-    def _has_log(self, table: TableConfig) -> bool:
-        in_catalog = table.format == "iceberg" and catalogs.without_spark(table.path, self.host.conf)
-        return location.has_log(table.path) or in_catalog
+        return all(catalogs.has_log(each, self.host.conf) for each in family)
 
     def check_place(self, table: TableConfig) -> None:
         """ConfigError for a table whose log cannot be reached: only Spark knows its storage or catalog."""
-        if self._has_log(table):
-            return
-        catalog, _, name = table.path.partition(".")
-        if not location.in_catalog(table.path):
-            raise ConfigError(
-                f"Table {table.name} is at {location.scheme_of(table.path)}:, where no table can be committed.",
-                hint="A table is in a folder, in s3://…, or, of Iceberg, in a REST, SQL, Glue or hadoop catalog.",
-            )
-        if table.format == "delta":
-            raise ConfigError(
-                f"Table {table.name} is a Delta table by its name in a catalog, which only Spark reaches (Hive, Unity).",
-                hint=f"Give it a path, and name it there by CREATE TABLE {name} USING delta LOCATION '…'.",
-            )
-        raise ConfigError(
-            f"Table {table.name} is in the catalog {catalog}, which cannot be used: in Hive metastores, in Unity and in other catalogs of "
-            "Spark no table is written.",
-            hint=f"Give it a path, or set {catalogs.PREFIX}{catalog}.type in host.conf to rest, jdbc (SQLite, PostgreSQL, MySQL), glue "
-            "or hadoop, with a warehouse in a folder or in s3://….",
-        )
+        catalogs.check_place(table, self.host.conf)
 
     def table(self, name: str, shape: str = "") -> TableConfig | None:
         """The declared table of this name; `shape`: of its row, which names the topic of a template's table."""
@@ -294,13 +247,7 @@ class RegionConfig(LimitKeys):
 
     def warnings(self) -> list[str]:
         """Settings that work, but not as written or not safely; one sentence each."""
-        warned = kafka_section.warnings(self.kafka, self._needed_poll_ms()) + unprotected(self)
-        if self.start.position == "end" or self.start.new_partitions == "end":
-            warned.append("start: `end` leaves out what was written before a partition was first seen.")
-        return warned
-
-    def _needed_poll_ms(self) -> int:
-        return min(int(3000 * max(self.drain_timeout, self.reset_timeout)), 86_400_000)
+        return [*warnings(self)]
 
     # -- rules -----------------------------------------------------------------------------------------------------
 
@@ -340,62 +287,15 @@ class RegionConfig(LimitKeys):
                 given[name] = reference.anchor(path, _base(info))
         return given
 
-    @field_validator("topics")
-    @classmethod
-    def _topics(cls, topics: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        if topics is None:
-            return None
-        if not topics:
-            raise ValueError("must name a topic")
-        for topic in topics:
-            if topic.startswith("^"):
-                raise ValueError(f"{topic!r} is a pattern; write it under pattern")
-            if not is_topic(topic):
-                raise ValueError(f"{topic!r} {NO_TOPIC}")
-        if len(set(topics)) < len(topics):
-            raise ValueError(f"{next(t for t in topics if topics.count(t) > 1)!r} is listed twice")
-        return topics
-
-    @field_validator("pattern")
-    @classmethod
-    def _pattern(cls, pattern: str | None) -> str | None:
-        if pattern is None:
-            return None
-        if not pattern.startswith("^"):
-            raise ValueError(f"must begin with ^, else Kafka's clients take it for a topic's name; write ^{pattern}")
-        check_pattern(pattern)
-        return pattern
-
     @field_validator("tables")
     @classmethod
     def _tables(cls, tables: tuple[TableConfig, ...], info: ValidationInfo) -> tuple[TableConfig, ...]:
         if "registry" not in info.data or "topics" not in info.data:
             return tables  # the problem is reported at those keys
-        templates = [t for t in tables if t.each is not None]
-        for each in templates:
-            template.check_types(each, info.data["registry"])
-        plain = [t for t in tables if t.each is None]
-        tables = (*typed_tables.expanded(plain, info.data["topics"], info.data["registry"]), *templates)
-        names = [t.name for t in tables]
-        for name in names:
-            if names.count(name) > 1:
-                raise ValueError(f"two tables are called {name!r}; each needs a name of its own")
-        for table in tables:
-            secret.check_none(f"table {table.name}", table.path)
-        taken = [(t.shape, t.output or GOOD) for t in tables if t.shape is not None]
-        for shape, output in taken:
-            if taken.count((shape, output)) > 1:
-                raise ValueError(f"two tables take the output {output} of {shape}; each row of a shape is in one table")
-        typed_tables.check_topics(tables, info.data["topics"])
-        base = _base(info)
-        placed = tuple(
-            typed_tables.anchored(t, base).model_copy(
-                update={
-                    "path": t.path if location.in_catalog(t.path) else location.absolute(t.path, base),
-                }
-            )
-            for t in tables
-        )
+        for each in tables:
+            if each.each is not None:
+                template.check_types(each, info.data["registry"])
+        placed = typed_tables.checked(tables, info.data["topics"], info.data["registry"], _base(info))
         if info.context is None or info.context.get("files", True):
             typed_tables.check_schemas([t for t in placed if t.each is None])
         return placed
@@ -451,45 +351,12 @@ class RegionConfig(LimitKeys):
                 f"two start positions, {chosen} and kafka's auto.offset.reset: choose one; "
                 "the latter goes with position: default"
             )
-        places = [("storage", self.storage)] + [
-            (f"table {t.name}", t.path) for t in self.tables if not location.in_catalog(t.path)
-        ]
-        for (one, path), (other, another) in itertools.combinations(places, 2):
-            if location.overlap(path, another):
-                raise ValueError(
-                    f"{one} ({path}) and {other} ({another}) lie in one another: cleaning up one would delete the other; "
-                    "give each a folder of its own"
-                )
-        if self.host.remote:
-            self._agree_remote()
+        places.check(self)
         return self
-
-    def _agree_remote(self) -> None:
-        master = self.host.spark
-        if location.is_sqlite(self.control_plane):
-            raise ValueError(
-                f"members on {master} run on other machines, which cannot share a SQLite file; use control_plane: postgresql+psycopg://…"
-            )
-        local = [("storage", self.storage)] + [
-            (f"the table {t.name}", t.path) for t in self.tables if not location.in_catalog(t.path)
-        ]
-        for what, path in local:
-            if location.is_local(path) and not self.host.shared_disk:
-                raise ValueError(
-                    f"members on {master} run on other machines, which do not see the folder of {what} ({path}); "
-                    "use s3://… or hdfs://…, or host.shared_disk: true if each machine mounts it there"
-                )
 
 
 def _base(info: ValidationInfo) -> Path:
     return Path(info.context["base"]) if info.context else Path.cwd()
-
-
-def _name_of(value: Any) -> Any:
-    if not isinstance(value, Mapping):
-        return None
-    inner = value.get("attributes")
-    return value.get("region", inner.get("region") if isinstance(inner, Mapping) else None)
 
 
 def _checked(options: dict[str, str], base: Path) -> dict[str, str]:

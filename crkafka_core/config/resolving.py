@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
+import traceback
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote, quote_plus, unquote
 
-from crkafka_core.config import log_redaction, reference, secret
+from crkafka_core.config import reference, secret
 from crkafka_core.model import redaction
 from crkafka_core.model.errors import ConfigError
 
@@ -93,7 +96,7 @@ def remember(text: str) -> None:
     """Make `redact` remove a secret from now on, in all spellings of libraries."""
     for form in _forms(text):
         if redaction.remember(form):
-            log_redaction.install()
+            install()
 
 
 def remember_token(text: str) -> None:
@@ -122,6 +125,37 @@ def _remember_in(key: str, value: str) -> None:
         userinfo, at, _ = each.partition("://")[2].partition("?")[0].rpartition("@")
         if at:  # an unquoted password may have an @
             remember(userinfo.partition(":")[2])
+
+
+_installed = False
+
+
+def install() -> None:
+    """Redact all log records of this process, of any library, before handlers see them; called when the first secret is resolved."""
+    global _installed
+    if not _installed:
+        _installed = True
+        logging.setLogRecordFactory(_redacting(logging.getLogRecordFactory()))
+
+
+def _redacting(make: Any) -> Any:
+    def record(*args: Any, **kwargs: Any) -> logging.LogRecord:
+        made: logging.LogRecord = make(*args, **kwargs)
+        try:
+            text = made.getMessage()
+        except Exception:  # a wrong format is the handler's to report, as ever
+            return made
+        clean = redaction.redact_values(text)
+        if clean != text:
+            made.msg, made.args = clean, ()
+        if made.exc_info and made.exc_info[0] is not None and not made.exc_text:
+            text = "".join(traceback.format_exception(*made.exc_info)).rstrip("\n")
+            made.exc_text = redaction.redact(text)
+            if redaction.redact_values(text) != text:  # a formatter of its own would write it again
+                made.exc_info = None
+        return made
+
+    return record
 
 
 def _host(value: str, written: str, key: str) -> str:

@@ -1,17 +1,71 @@
-"""Writes the JSON schema of a region's configuration: `python -m crkafka_core.config.schema docs/region.schema.json`."""
+"""JSON schema of a region's configuration; `python -m crkafka_core.config.schema docs/region.schema.json` writes it.
+
+Descriptions of keys are the docstrings beneath them. pydantic would read these itself (`use_attribute_docstrings`), by parsing the
+source of each model at its import, for which every member, run and command would wait.
+"""
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
 import sys
+import textwrap
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
+from pydantic import BaseModel
+
+from crkafka_core.config.host_section import HostConfig
 from crkafka_core.config.region_config import RegionConfig
+from crkafka_core.config.sections import StartConfig, TableConfig, TriggerConfig
+from crkafka_core.config.typed import RegistryConfig, TypedConfig
 
 
 def text() -> str:
     """The schema in docs/region.schema.json."""
-    return json.dumps(RegionConfig.json_schema(), indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(schema(), indent=2, ensure_ascii=False) + "\n"
+
+
+def schema() -> dict[str, Any]:
+    """The schema of `RegionConfig`, for editors."""
+    schema = RegionConfig.model_json_schema(mode="validation")
+    models = {m.__name__: m for m in (HostConfig, RegistryConfig, StartConfig, TableConfig, TriggerConfig, TypedConfig)}
+    for name, part in schema["$defs"].items():
+        describe(part, models[name])
+    describe(schema, RegionConfig)
+    schema["properties"]["host"] = {
+        "anyOf": [{"const": "processes"}, {"$ref": "#/$defs/HostConfig"}],
+        "description": "Who runs the members.",
+    }
+    schema["title"] = "A region of crkafka"
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+def describe(schema: dict[str, Any], model: type[BaseModel]) -> None:
+    """Add the descriptions of a model's keys to its part of a schema."""
+    docs: dict[str, str] = {}
+    for each in reversed(model.__mro__):
+        if issubclass(each, BaseModel) and each is not BaseModel:
+            docs |= _docstrings(each)
+    keys = schema["properties"]
+    for name, field in model.model_fields.items():
+        if name in docs:
+            key = field.alias or name
+            keys[key] = dict(sorted({**keys[key], "description": docs[name]}.items()))
+
+
+def _docstrings(model: type[BaseModel]) -> dict[str, str]:
+    """Docstrings of the keys of this class itself, without its bases."""
+    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(model))).body
+    assert isinstance(tree, ast.ClassDef)
+    docs = {}
+    for key, text in pairwise(tree.body):
+        match key, text:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(doc))):
+                docs[name] = inspect.cleandoc(doc)
+    return docs
 
 
 if __name__ == "__main__":

@@ -1,17 +1,16 @@
-"""Sections of a region's configuration: start, trigger, tables, host."""
+"""Sections of a region's configuration: start, trigger, tables."""
 
 from __future__ import annotations
 
 import datetime as dt
 import re
+from dataclasses import dataclass
 from math import inf
 from typing import Annotated, Any, Literal, Self
-from urllib.parse import urlsplit
 
 from pydantic import (
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     StrictBool,
     StrictInt,
@@ -20,17 +19,12 @@ from pydantic import (
     model_validator,
 )
 
-from crkafka_core.config import reference, secret
 from crkafka_core.config.location import in_catalog, store_of
-from crkafka_core.config.partition_by import PartitionField, parsed
 from crkafka_core.config.problem import nearest
 from crkafka_core.config.quantity import Seconds, seconds
 from crkafka_core.config.topics import NO_TOPIC, check_pattern, is_topic
-from crkafka_core.config.typed import RECORDS, SHAPE, Typing
-from crkafka_core.model.errors import ConfigError
-from crkafka_core.model.plural import plural
+from crkafka_core.config.typed import RECORDS, SHAPE, STRICT, Typing
 
-STRICT = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 _KAFKAS = {"earliest": "beginning", "latest": "end"}
 """Kafka's name of a position → ours."""
 
@@ -173,6 +167,33 @@ class TriggerConfig(BaseModel):
     def operator_driven(self) -> bool:
         """Whether members ask for cuts (SPEC V2); nothing is drained then (SPEC D1)."""
         return self.tuples is not None
+
+
+_TRANSFORMED = re.compile(r"(?:(year|month|day|hour)\(|(bucket|truncate)\((\d{1,6}) *, *)([^()]+)\)")
+
+
+@dataclass(frozen=True)
+class PartitionField:
+    """One entry."""
+
+    column: str
+    transform: str = "identity"
+    width: int = 0
+    """Of bucket and truncate."""
+
+
+def parsed(text: str) -> PartitionField:
+    """`day(timestamp)`, `bucket(16, key)`, `truncate(4, name)`, or a column."""
+    if match := _TRANSFORMED.fullmatch(text):
+        timely, sized, width, column = match.groups()
+        if sized and not int(width):
+            raise ValueError(f"{text} has no width; write {sized}(16, {column})")
+        return PartitionField(column.strip(), timely or sized, int(width or 0))
+    if "(" in text or "[" in text:
+        raise ValueError(
+            f"{text} is no transform; write year, month, day or hour of a column, as day(timestamp), bucket(16, key) or truncate(4, name)"
+        )
+    return PartitionField(text)
 
 
 GOOD = "good"
@@ -349,82 +370,3 @@ class TableConfig(Typing):
                 f"the tables of {self.name} have records as they are, or typed ones, and are kept fresh by the region's host; "
                 "shape, mode and kept_fresh are for tables that are declared one by one"
             )
-
-
-class HostConfig(BaseModel):
-    """Who runs the members: Spark, as tasks, or this machine, as processes."""
-
-    model_config = STRICT
-
-    spark: StrictStr | None = None
-    """Master or Connect URL: `local[4]`, `spark://…`, `yarn`, `k8s://…`, `sc://…`."""
-    processes: StrictBool = False
-    """Local processes, without Spark."""
-    conf: dict[str, StrictStr] = Field(default_factory=dict)
-    """Spark properties; beside `processes` only those of catalogs, `spark.sql.catalog.…`."""
-    shared_disk: StrictBool = False
-    """Whether local paths of storage and tables are on a disk that all machines of the cluster mount at the same place."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _shape(cls, value: Any) -> Any:
-        if value == "processes":
-            return {"processes": True}
-        if isinstance(value, str):
-            what = "sc://…" if any(secret.secrets_in(value)) else value
-            if reference.has_reference(value) or _MASTER.match(value):
-                raise ValueError(f'write {{spark: "{what}"}}, or processes')
-            raise ValueError(
-                f'must be processes, or {{spark: "local[4]"}} (or spark://…, sc://…), not {what!r}.{nearest(value, ["processes"])}'
-            )
-        return value
-
-    @model_validator(mode="after")
-    def _agree(self) -> Self:
-        if self.processes == (self.spark is not None):
-            raise ValueError('must be either {spark: "local[4]"} (or spark://…, sc://…) or processes')
-        if self.spark is not None and not reference.has_reference(self.spark) and not _MASTER.match(self.spark):
-            what = "" if any(secret.secrets_in(self.spark)) else f": {self.spark!r}"
-            raise ValueError(
-                f"no Spark master{what}; write local[4], spark://host:7077, yarn, k8s://… or sc://host:15002"
-            )
-        if self.processes and any(not key.startswith("spark.sql.catalog.") for key in self.conf):
-            raise ValueError(
-                "conf holds Spark properties and goes with spark; beside processes only spark.sql.catalog.…"
-            )
-        return self
-
-    @property
-    def remote(self) -> bool:
-        """Whether members may run on another machine. A master on the loopback address has workers here only."""
-        if self.spark is None or self.spark.startswith("local"):
-            return False
-        if self.spark.startswith(("spark://", "sc://")):
-            host = urlsplit(self.spark.split(",")[0]).hostname or ""
-            return not (host == "localhost" or host == "::1" or host.startswith("127."))
-        return True
-
-    @property
-    def local_slots(self) -> int | None:
-        """Task slots of a Spark on this machine; None for another master."""
-        match = re.fullmatch(r"local(?:\[(\d+)[^\]]*\])?", self.spark or "")
-        return int(match[1] or 1) if match else None
-
-    def check_slots(self, members: int) -> None:
-        """Refuse more members than a local Spark has task slots: each takes one for as long as it runs (SPEC K1)."""
-        slots = self.local_slots
-        if slots is not None and slots < members:
-            raise ConfigError(
-                f"{plural(members, 'member needs', 'members need')} {plural(members, 'task slot')}, and {self.spark} has {slots}.",
-                hint=f"Write local[{members + 1}]: one more, for tables. A host that runs has to be started again for it.",
-            )
-
-    @property
-    def connect(self) -> bool:
-        """Whether Spark is reached by Spark Connect."""
-        return self.spark is not None and self.spark.startswith("sc://")
-
-
-_MASTER = re.compile(
-    r"local(\[([1-9]\d*|\*)(\s*,\s*\d+)?\])?$|local-cluster\[[^\]]*\]$|spark://.+|sc://.+|k8s://.+|yarn$"
-)

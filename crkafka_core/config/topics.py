@@ -6,6 +6,7 @@ A pattern is read by Python and by librdkafka, which takes it for a POSIX extend
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 NO_TOPIC = "is not a topic name: letters, digits, dot, underscore and hyphen, at most 249"
@@ -20,6 +21,31 @@ _OTHER_IN_SET = re.compile(r"\\[A-Za-z0-9\]]|\\-(?!\])|\[[:.=]")
 def is_topic(name: str) -> bool:
     """Whether Kafka accepts this name of a topic."""
     return _TOPIC.fullmatch(name) is not None and name not in (".", "..")
+
+
+def checked_names(topics: Sequence[str] | None) -> Sequence[str] | None:
+    """The names of a region's topics; else ValueError."""
+    if topics is None:
+        return None
+    if not topics:
+        raise ValueError("must name a topic")
+    for topic in topics:
+        if topic.startswith("^"):
+            raise ValueError(f"{topic!r} is a pattern; write it under pattern")
+        if not is_topic(topic):
+            raise ValueError(f"{topic!r} {NO_TOPIC}")
+        if topics.count(topic) > 1:
+            raise ValueError(f"{topic!r} is listed twice")
+    return topics
+
+
+def checked_pattern(pattern: str | None) -> str | None:
+    """The pattern of a region's topics; else ValueError."""
+    if pattern is not None:
+        if not pattern.startswith("^"):
+            raise ValueError(f"must begin with ^, else Kafka's clients take it for a topic's name; write ^{pattern}")
+        check_pattern(pattern)
+    return pattern
 
 
 def check_pattern(pattern: str) -> None:

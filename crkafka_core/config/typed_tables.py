@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from crkafka_core.config import json_columns, location
-from crkafka_core.config.sections import TableConfig
+from crkafka_core.config import json_columns, location, secret
+from crkafka_core.config.sections import GOOD, TableConfig
 from crkafka_core.config.typed import DEAD, RECORDS, SHAPE, RegistryConfig, TypedConfig, name_of
 
 
@@ -76,7 +76,7 @@ def _subject(
     return typed.model_copy(update={"subject": f"{topics[0]}-value"})
 
 
-def check_topics(tables: Sequence[TableConfig], topics: Sequence[str] | None) -> None:
+def _check_topics(tables: Sequence[TableConfig], topics: Sequence[str] | None) -> None:
     """Refuse different topics in tables of one shape, and topics that the region does not read."""
     of: dict[str, TableConfig] = {}
     for table in tables:
@@ -92,6 +92,26 @@ def check_topics(tables: Sequence[TableConfig], topics: Sequence[str] | None) ->
                 raise ValueError(f"table {table.name} takes the topic {topic}, which the region does not read")
 
 
+def checked(
+    tables: Sequence[TableConfig], topics: Sequence[str] | None, registry: RegistryConfig | None, base: Path
+) -> tuple[TableConfig, ...]:
+    """All declared tables and templates: built-in shapes expanded, names and rows apart, paths absolute."""
+    templates = [t for t in tables if t.each is not None]
+    tables = (*expanded([t for t in tables if t.each is None], topics, registry), *templates)
+    names = [t.name for t in tables]
+    taken = [(t.shape, t.output or GOOD) for t in tables if t.shape is not None]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"two tables are called {name!r}; each needs a name of its own")
+    for table in tables:
+        secret.check_none(f"table {table.name}", table.path)
+    for shape, output in taken:
+        if taken.count((shape, output)) > 1:
+            raise ValueError(f"two tables take the output {output} of {shape}; each row of a shape is in one table")
+    _check_topics(tables, topics)
+    return tuple(_anchored(table, base) for table in tables)
+
+
 def sibling(path: str, name: str) -> str:
     """The path, or identifier in a catalog, of a table `name` beside `path`."""
     separator = "/" if "/" in path else "."
@@ -99,12 +119,13 @@ def sibling(path: str, name: str) -> str:
     return f"{head}{slash}{name}"
 
 
-def anchored(table: TableConfig, base: Path) -> TableConfig:
-    """The table, with the file of its schema absolute."""
-    if table.typed is None or table.typed.registered:
-        return table
-    file = location.absolute(str(table.typed.json_file), base)
-    return table.model_copy(update={"typed": table.typed.model_copy(update={"json_file": file})})
+def _anchored(table: TableConfig, base: Path) -> TableConfig:
+    """The table, with its path and the file of its schema absolute."""
+    typed, path = table.typed, table.path
+    if typed is not None and not typed.registered:
+        typed = typed.model_copy(update={"json_file": location.absolute(str(typed.json_file), base)})
+    path = path if location.in_catalog(path) else location.absolute(path, base)
+    return table.model_copy(update={"typed": typed, "path": path})
 
 
 def check_schemas(tables: Sequence[TableConfig]) -> None:

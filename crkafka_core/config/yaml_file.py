@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +42,31 @@ def read(path: Path) -> list[Document]:
         return [document for document in _documents(text, path) if document.value is not None]
     except yaml.YAMLError as error:
         raise BadConfiguration([_problem(error, text)], str(path)) from None
+
+
+def chosen(path: Path, region: str | None) -> Document:
+    """The document of a region, by its name if there are several; of a Dagster component its `attributes`, without its own section."""
+    documents = read(path)
+    fit = [d for d in documents if region is None or _name_of(d.value) == region]
+    if len(fit) != 1:
+        what = "has several regions: name one, as by -r" if fit else f"has no region {region}" if region else "is empty"
+        names = ", ".join(sorted(str(_name_of(d.value)) for d in documents))
+        others = f" Regions here: {names}." if documents else ""
+        raise BadConfiguration([Problem("region", f"the file {what}.{others}")], str(path))
+    value, lines = fit[0].value, fit[0].lines
+    if isinstance(value, dict) and "attributes" in value and "region" not in value:
+        value = value["attributes"]
+        if isinstance(value, dict):
+            value = {key: inner for key, inner in value.items() if key != "dagster"}
+        lines = {at[1:]: line for at, line in lines.items() if at[:1] == ("attributes",)}
+    return Document(value, lines)
+
+
+def _name_of(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        return None
+    inner = value.get("attributes")
+    return value.get("region", inner.get("region") if isinstance(inner, Mapping) else None)
 
 
 def _problem(error: yaml.YAMLError, text: str) -> Problem:

@@ -21,7 +21,7 @@ import pyarrow as pa
 from crkafka_core.config.json_columns import PREFIX
 from crkafka_core.control import Reader
 from crkafka_core.holder import holder
-from crkafka_core.lake import files, formats, kinds, standing, writing
+from crkafka_core.lake import files, formats, standing, writing
 from crkafka_core.lake.columns import conformed, keys_of
 from crkafka_core.lake.formats import Logs
 from crkafka_core.lake.handle import Handle
@@ -212,17 +212,30 @@ def _committed(
     return look_until_done(once, _LOOKS, f"Files of table {stamp.table} could not be joined", moved)
 
 
+def _names(kind: pa.DataType, path: str = "") -> Iterator[str]:
+    """Of all columns inside of a column's type."""
+    if pa.types.is_struct(kind):
+        for field in kind:
+            yield f"{path}{field.name}"
+            yield from _names(field.type, f"{path}{field.name}.")
+    elif pa.types.is_map(kind):
+        yield from _names(kind.key_type, f"{path}key.")
+        yield from _names(kind.item_type, f"{path}value.")
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        yield from _names(kind.value_type, f"{path}element.")
+
+
 def _rows(log: TableLog, schema: pa.Schema, group: Sequence[DataFile], left: set[str]) -> Iterator[pa.RecordBatch]:
     """Rows with the table's columns, as batches of a row group's size, each in the order of topic, partition and offset.
 
     Without those of files with columns that were renamed or dropped since, which a new file would not have: their paths go to `left`.
     """
-    known = {path for path, _ in kinds.within(pa.struct(list(schema)))}
+    known = set(_names(pa.struct(list(schema))))
     held: list[pa.RecordBatch] = []
     rows = size = 0
     for file in group:
         for batch in files.rows_of(log.storage, file):
-            if others := {path for path, _ in kinds.within(pa.struct(list(batch.schema)))} - known:
+            if others := set(_names(pa.struct(list(batch.schema)))) - known:
                 _log.info("%s is left as it is: columns %s have other names now", file.path, ", ".join(sorted(others)))
                 left.add(file.path)
                 break

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 
+from crkafka_core.control import Reader
 from crkafka_core.lake import erase as erased
 from crkafka_core.lake import road, writing
 from crkafka_core.lake.columns import keys_of
 from crkafka_core.lake.handle import Handle
 from crkafka_core.lake.road import MEANS, Means
 from crkafka_core.model.errors import CrkafkaError
+from crkafka_core.model.rows import Region, Table
 from crkafka_core.plane import contents, life, tables
 from crkafka_core.plane.erasure import Records
 
@@ -42,11 +44,18 @@ def erase(region: Handle, records: Records, *, means: Means = MEANS) -> Erased:
         keyed = [table.name for table in family if keys_of(region.config, table)]
         left |= dict.fromkeys(keyed, BY_KEY)
         rest = [table for table in family if table.name not in keyed]
-        live = {i for table in rest for i in region.plane.read(partial(contents.live_in, table=table))}
-        ids = sorted(live & noted.keys())
+        ids = region.plane.read(partial(_held, rest, noted))
         try:
             if ids:
                 road.erase(region, rest[0].name, ids, means=means)
         except CrkafkaError as error:
             left |= {table.name: str(error) for table in rest}
     return Erased(noted, left)
+
+
+def _held(family: Collection[Table], ids: Collection[int], reader: Reader, region: Region) -> list[int]:
+    """Those of the checkpoints that one of the tables holds."""
+    live: set[int] = set()
+    for table in family:
+        live.update(contents.live_in(reader, region, table))
+    return sorted(live & set(ids))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from crkafka_core.config.location import arrow_url, store_of
+from crkafka_core.config.location import store_of
 from crkafka_core.lake.port import Unknown
 from crkafka_core.segments.errors import SegmentMissing, StorageUnavailable
 from crkafka_core.segments.storage import Storage
@@ -13,7 +13,7 @@ from crkafka_core.segments.storage import Storage
 def folder_of(path: str, options: Mapping[str, str]) -> Storage:
     """A table's folder. Its files may be links to segments, and have the same readers."""
     usable = {key: value for key, value in options.items() if key != "mode" or store_of(path).local}
-    return Storage.open(arrow_url(path), usable)
+    return Storage.open(path, usable)
 
 
 def put_version(folder: Storage, path: str, content: bytes) -> bool:

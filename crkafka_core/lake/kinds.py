@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pyarrow as pa
 from pyarrow import types as of
 
@@ -68,16 +66,3 @@ def _lenient(each: pa.Field) -> pa.Field:
         return _field(each)
     except NoPlace:
         return each
-
-
-def within(kind: pa.DataType, path: str = "") -> Iterator[tuple[str, pa.DataType]]:
-    """All columns inside of a type, of any depth: path and type."""
-    if of.is_struct(kind):
-        parts = [(each.name, each.type) for each in kind]
-    elif of.is_map(kind):
-        parts = [("key", kind.key_type), ("value", kind.item_type)]
-    else:
-        parts = [("element", kind.value_type)] if of.is_list(kind) or of.is_large_list(kind) else []
-    for name, part in parts:
-        yield f"{path}{name}", part
-        yield from within(part, f"{path}{name}.")

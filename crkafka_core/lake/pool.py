@@ -23,7 +23,7 @@ from typing import Any, Self
 
 from crkafka_core.lake.new_files import Output
 from crkafka_core.lake.transform import Transform
-from crkafka_core.lake.worker import Made, Record, Segments, Source, Task
+from crkafka_core.lake.worker import Made, Record, Search, Segments, Source, Task
 from crkafka_core.model.errors import CrkafkaError, ServiceUnavailable
 from crkafka_core.model.plural import plural
 from crkafka_core.model.redaction import conceal, redact_values
@@ -37,8 +37,8 @@ _TASK_BYTES = 64 << 20
 _WORTH_A_TASK = 1 << 20
 """Less than this is not worth a second process."""
 _MAIN = "from crkafka_core.lake.worker import main; main()"
-_DEATHS = 4
-"""A task is given up for now that ends so many processes, one after the other, without a record that does it twice."""
+_DEATHS = 3
+"""A task that ends so many processes, by none of its records when they come one by one, is given up for now."""
 
 _DEADLY = 20
 """Where so many records of one batch end their process, not they are bad, but what decodes them is."""
@@ -132,45 +132,59 @@ class Pool:
             worker.end()
 
     def _made(self, task: Task, progress: Callable[[int], object]) -> Made:
-        """A task, carried out by as many processes as it takes.
-
-        After a death the records of the batch come one by one, each named before. A record that ends two processes is set aside: once may
-        be by chance, as where memory is short.
-        """
-        deaths = deadly = done = 0
-        suspect: Record | None = None
+        """A task, carried out by as many processes as it takes."""
+        deaths, done = 0, 0
         while True:
             batch: tuple[int, int] | None = None
-            record: Record | None = None
             try:
                 with self._borrowed() as worker:
                     for answer in worker.ask(task):
                         if isinstance(answer, Made):
                             progress(max(0, sum(answer.records.values()) - done))
                             return answer
-                        first, stop, record = answer
-                        batch = (first, stop) if record is None else batch
-                        progress(max(0, first - done))
-                        done = max(done, first)
+                        batch = answer
+                        progress(max(0, answer[0] - done))
+                        done = max(done, answer[0])
             except _Died as died:
                 end = died.how
+            if batch is not None and (found := self._deadly(task, *batch)):
+                task = replace(task, deadly={**task.deadly, **found})
+                continue
             deaths += 1
-            if record is not None and record == suspect:
-                task = replace(task, deadly={**task.deadly, record: f"the process that decoded it {end}"})
-                deaths, deadly = 0, deadly + 1
-            elif record is None and batch is not None:
-                task, deadly = replace(task, careful=batch), 0
-            suspect = record
-            if deadly >= _DEADLY:
-                raise WorkerDied(
-                    f"{plural(deadly, 'record')} of one batch each end the process that decodes it; the last one {end}.",
-                    hint="It is tried again. Is the decoder broken, or memory short? The kernel's log names processes it has ended.",
-                )
             if deaths >= _DEATHS:
                 raise WorkerDied(
                     f"{plural(deaths, 'process', 'processes')} that made files of a table {end}, and no record alone does that.",
                     hint="It is tried again. Is memory short? The kernel's log names processes that it has ended.",
                 )
+
+    def _deadly(self, task: Task, first: int, stop: int) -> dict[Record, str]:
+        """Records of a batch that end a process, with how it ended; each twice, since once may be by chance, as where memory is short."""
+        found: dict[Record, str] = {}
+        suspect: Record | None = None
+        row = first
+        while True:
+            record: Record | None = None
+            try:
+                with self._borrowed() as worker:
+                    for answer in worker.ask(Search(task, row, stop)):
+                        if answer is None:
+                            break
+                        row, record = answer
+                return found
+            except _Died as died:
+                if record is None:
+                    return found
+                if record != suspect:
+                    suspect = record
+                    continue
+                if record not in task.deadly:
+                    found[record] = f"the process that decoded it {died.how}"
+                if len(found) >= _DEADLY:
+                    raise WorkerDied(
+                        f"{plural(len(found), 'record')} of one batch each end the process that decodes it; the last one {died.how}.",
+                        hint="It is tried again. Is the decoder broken, or memory short? The kernel's log names processes it has ended.",
+                    ) from None
+                row += 1
 
     @contextmanager
     def _borrowed(self) -> Iterator[_Worker]:
@@ -259,7 +273,7 @@ class _Worker:
         self.free = True
         """It waits for a task."""
 
-    def ask(self, asked: Task) -> Any:
+    def ask(self, asked: Task | Search) -> Any:
         """Its answers to a task: its progress, then the result. Its error is raised."""
         self.free = False
         try:

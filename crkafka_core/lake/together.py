@@ -104,7 +104,7 @@ def _write(
         counts = {i: wanted.get(i, 0) for i in plan.checkpoints}
         return Written(version, sum(counts.values()), counts=counts)
 
-    yield from ((permit.table.name, commit(permit)) for permit in given if permit.table.name not in logs)
+    yield from ((permit.table.name, commit(permit)) for permit in given if permit not in filled)
     yield from _each_ended(filled, commit)
 
 

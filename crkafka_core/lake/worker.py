@@ -2,7 +2,7 @@
 
 | thread | what it does |
 |---|---|
-| main | takes a task from the connection, and answers; it names each batch before, so that the host knows where it died |
+| main | takes a task from the connection, and answers; before each batch it names the batch, so that the host knows where it died |
 | leash | reads standard input, which ends when the host does, of `kill -9` too |
 """
 
@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Protocol
 
+import numpy as np
 import pyarrow as pa
 
 from crkafka_core.lake.new_files import NewFiles, Output
@@ -65,11 +66,19 @@ class Task:
     transform: Transform
     outputs: Mapping[str, Output]
     deadly: Mapping[Record, str] = field(default_factory=dict)
-    """Records that end a process, each with how it ended: they are set aside."""
-    careful: tuple[int, int] = (0, 0)
-    """Records to transform one by one, [first, stop) counted from the first of the source: the same records come again in the same order,
-    but perhaps in other batches.
+    """Records that end a process, each with what became of it: they are set aside."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """Go through some records of a task one by one, naming each before, to find what ends the process.
+
+    They are counted from the first record of the source: the same records come again in the same order, but perhaps in other batches.
     """
+
+    task: Task
+    first: int
+    stop: int
 
 
 @dataclass
@@ -98,12 +107,8 @@ class Made:
                     outputs[name].storage.delete(file.path)
 
 
-At = Callable[[int, int, "Record | None"], object]
-"""Gets which records of the source come next, [first, stop), before they are transformed; the record, where it comes alone."""
-
-
-def make(task: Task, run: Run, at: At = lambda first, stop, record: None) -> Made:
-    """Carry out a task."""
+def make(task: Task, run: Run, at: Callable[[int, int], object] = lambda first, stop: None) -> Made:
+    """Carry out a task. `at` gets which records of the source a batch has, before it is transformed."""
     outputs = {
         name: NewFiles(task.outputs.get(name), schema if CHECKPOINT in schema.names else numbered(schema))
         for name, schema in task.transform.schemas().items()
@@ -111,11 +116,12 @@ def make(task: Task, run: Run, at: At = lambda first, stop, record: None) -> Mad
     made, count = Made(), 0
     try:
         for checkpoint, batch in task.source.batches():
+            at(count, count + batch.num_rows)
+            count += batch.num_rows
             made.records[checkpoint] += batch.num_rows
-            for rows in _parts(checkpoint, batch, count, task, run, at):
+            for rows in _parts(checkpoint, batch, task, run):
                 for name, of in rows.items():
                     outputs[name].add(checkpoint, of)
-            count += batch.num_rows
         for each in outputs.values():
             each.close()
     except BaseException:
@@ -127,32 +133,37 @@ def make(task: Task, run: Run, at: At = lambda first, stop, record: None) -> Mad
     return made
 
 
-def _parts(
-    checkpoint: int, batch: pa.RecordBatch, count: int, task: Task, run: Run, at: At
-) -> Iterator[Mapping[str, pa.RecordBatch]]:
-    """A batch transformed, without the records that are set aside. `count`: records of the source before it."""
-    at(count, count + batch.num_rows, None)
-    alone = range(max(task.careful[0] - count, 0), min(task.careful[1] - count, batch.num_rows))
-    if not task.deadly and not alone:
+def _parts(checkpoint: int, batch: pa.RecordBatch, task: Task, run: Run) -> Iterator[Mapping[str, pa.RecordBatch]]:
+    """A batch transformed, without the records that are set aside."""
+    known = task.deadly
+    deadly = {i: known[each] for i, each in enumerate(_records(checkpoint, batch)) if each in known} if known else {}
+    if not deadly:
         yield run(batch)
         return
-    records = [*_records(checkpoint, batch)]
-    for row, record in enumerate(records):
-        if record in task.deadly:
-            yield task.transform.set_aside(batch.slice(row, 1), task.deadly[record])
-        elif row in alone:
-            at(count + row, count + row + 1, record)
-            rows = run(batch.slice(row, 1))
-            at(count, count + batch.num_rows, None)
-            yield rows
-    together = [row for row, record in enumerate(records) if row not in alone and record not in task.deadly]
-    yield run(batch.take(pa.array(together, pa.int64())))
+    alive = np.ones(batch.num_rows, bool)
+    alive[list(deadly)] = False
+    yield run(batch.filter(pa.array(alive)))
+    for row, reason in deadly.items():
+        yield task.transform.set_aside(batch.slice(row, 1), reason)
 
 
 def _records(checkpoint: int, batch: pa.RecordBatch) -> Iterator[Record]:
     """Which they are, in their order."""
     for name in zip(*(batch.column(name).to_pylist() for name in ("topic", "partition", "offset")), strict=True):
         yield checkpoint, *name
+
+
+def search(asked: Search, run: Run, at: Callable[[int, Record], object]) -> None:
+    """Transform the records one by one; `at` gets each before."""
+    count = 0
+    for checkpoint, batch in asked.task.source.batches():
+        if count >= asked.stop:
+            return
+        for row in range(max(0, asked.first - count), min(batch.num_rows, asked.stop - count)):
+            one = batch.slice(row, 1)
+            at(count + row, next(_records(checkpoint, one)))
+            run(one)
+        count += batch.num_rows
 
 
 def main() -> None:
@@ -174,12 +185,16 @@ def main() -> None:
         _send(connection, answer)
 
 
-def _answer(task: Task, opened: dict[bytes, Run], connection: Connection) -> Made:
+def _answer(asked: Task | Search, opened: dict[bytes, Run], connection: Connection) -> Made | None:
+    task = asked if isinstance(asked, Task) else asked.task
     key = pickle.dumps(task.transform)
     if key not in opened:
         opened.clear() if len(opened) >= _OPENED else None
         opened[key] = task.transform.open()
-    return make(task, opened[key], lambda *given: connection.send(given))
+    if isinstance(asked, Search):
+        search(asked, opened[key], lambda row, record: connection.send((row, record)))
+        return None
+    return make(task, opened[key], lambda first, stop: connection.send((first, stop)))
 
 
 _OPENED = 64

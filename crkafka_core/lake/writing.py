@@ -13,7 +13,7 @@ from crkafka_core.lake.handle import Handle
 from crkafka_core.lake.hold import Hold, keeping
 from crkafka_core.member.outside_sql import look_outside
 from crkafka_core.model import limits
-from crkafka_core.model.errors import CrkafkaError, Refused
+from crkafka_core.model.errors import CrkafkaError, LeaseLost, Refused
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Table
 from crkafka_core.plane import permits, reading, restored
@@ -128,10 +128,9 @@ def commit(region: Handle, ask: Ask, write: Write, *, token: str = "") -> Pass:
                     outcome.left[name] = came
                 else:
                     written[name] = came
-            done, refused = region.plane.do(lambda tx: _finish(tx, by_name, written))
-            outcome.done.update(done)
-            outcome.left.update(refused)
+            region.plane.do(lambda tx: _finish(tx, by_name, written, outcome))
         except BaseException as error:
+            outcome.done.clear()
             outcome.left.update(dict.fromkeys(by_name.keys() - outcome.left.keys(), error))
             if not isinstance(error, Exception):
                 raise
@@ -139,29 +138,25 @@ def commit(region: Handle, ask: Ask, write: Write, *, token: str = "") -> Pass:
             for name, why in outcome.left.items():
                 _log.info("table %s is left by its pass: %s", name, why)
                 give_up(region, by_name[name], why)
-    for name, committed in outcome.done.items():
+    for name, done in outcome.done.items():
         if written[name].version:
-            lineage.tell(region, by_name[name], committed.version, committed.rows)
+            lineage.tell(region, by_name[name], done.version, done.rows)
     return outcome
 
 
-def _finish(
-    tx: Tx, by_name: Mapping[str, Permit], written: Mapping[str, Written]
-) -> tuple[dict[str, Committed], dict[str, Exception]]:
-    """The acknowledged writes, and why others are not."""
-    done, refused = dict[str, Committed](), dict[str, Exception]()
+def _finish(tx: Tx, by_name: Mapping[str, Permit], written: Mapping[str, Written], outcome: Pass) -> None:
+    outcome.done.clear()  # a transaction may be tried again
     for name, made in written.items():
         permit = by_name[name]
         try:
             table = permits.finish_commit(
                 tx, permit, version=made.version, rows=made.rows, bad=made.bad, counts=made.counts
             )
-        except Refused as error:
-            refused[name] = error
+        except (Refused, LeaseLost) as error:
+            outcome.left[name] = error
             continue
         number, ids, bad = permit.commit.number, permit.plan.checkpoints, sum(made.bad.values())
-        done[name] = Committed(name, number, ids, made.rows, table.acknowledged, table.version, bad)
-    return done, refused
+        outcome.done[name] = Committed(name, number, ids, made.rows, table.acknowledged, table.version, bad)
 
 
 def fence(region: Handle, name: str, write: Callable[[Permit, Hold], tuple[str, int | None]]) -> Table:

@@ -32,49 +32,75 @@ _HINTS = {
     errno.ENOTDIR: "A part of the path is a file, not a folder.",
     errno.EMFILE: "Too many open files: raise the limit (`ulimit -n`).",
 }
+_NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound")
+_NO_FILE = re.compile(rf"NoSuchUpload|{_NO_BUCKET.pattern}")
+"""Codes of what is missing and is not a file, though obstore raises Python's error for a missing file."""
 _WORDS = (
     (re.compile(r"libjvm|libhdfs"), "HDFS needs Java and Hadoop's native client, libhdfs, on this machine."),
-    (re.compile(r"ACCESS_DENIED|AccessDenied|Forbidden|403"), "Check the credentials and their rights on the bucket."),
-    (re.compile(r"InvalidAccessKeyId|SignatureDoesNotMatch|UNRECOGNIZED_CLIENT|401"), "Check the credentials."),
-    (re.compile(r"NO_SUCH_BUCKET|NoSuchBucket|bucket does not exist", re.I), "Create the bucket, or mend its name."),
     (
-        re.compile(r"NETWORK_CONNECTION|curlCode|resolve|timed? ?out|refused", re.I),
+        re.compile(r"AccessDenied|AuthorizationFailure|Forbidden"),
+        "Check the credentials and their rights on the bucket.",
+    ),
+    (
+        re.compile(
+            r"InvalidAccessKeyId|SignatureDoesNotMatch|AuthenticationFailed|Unauthorized|no credentials|Unable to locate cred"
+        ),
+        "Check the credentials.",
+    ),
+    (_NO_BUCKET, "Create the bucket, or mend its name."),
+    (re.compile(r"redirect", re.I), "Set the bucket's region in storage_options."),
+    (
+        re.compile(r"resolve|lookup|timed? ?out|refused|sending request", re.I),
         "Is the service up, and the endpoint right?",
     ),
 )
 _SECRET = re.compile(
     r"(?i)((?:access|secret)[_ ]?key(?:[_ ]?id)?|session[_ ]?token|password|signature|credential)(\s*[=:]\s*)\S+"
-    r"|(//)[^/@\s]+@"
+    r"|(//)[^/@\s]+@(?!\w+\.dfs\.)"
 )
-_BEFORE = re.compile(
-    r"^.*AWS Error \w+ during \w+ operation(?: \([^)]*\))?: (?:curlCode: \d+, )?(?:[^;]*; Details: )?", re.DOTALL
+_OF_LIBRARY = (
+    re.compile(r"<Code>(\w+)</Code>\s*<Message>([^<\n]*)"),
+    re.compile(r"status code: ()(\d+ [\w ]+)"),
+    re.compile(r'message: ()"([^"]+)"'),  # of the system, such as a refused connection
+    re.compile(r"\A.*credential provider: \w+: ()(.*)"),
+    re.compile(r"\A.* - ()(.*)"),
 )
-"""Text of Arrow's S3 client before the reason."""
+"""Where obstore's text has the reason."""
 _PROBE = re.compile(r"/\.check-[\w-]+$")
 """A test file of `Storage.check`."""
 
 
-def storage_error(error: OSError, doing: str, where: str) -> CrkafkaError:
-    """The error for an OSError during `doing` ("Writing") at a path."""
-    reason = error.strerror or (str(error).splitlines() or [type(error).__name__])[0]
-    reason = _BEFORE.sub("", reason)[:400]
+def storage_error(error: Exception, doing: str, where: str) -> CrkafkaError:
+    """The error for a file system's or library's own during `doing` ("Writing") at a path."""
+    reason, number = _reason(error), getattr(error, "errno", None)
     doing, where = ("Writing to", _PROBE.sub("/", where)) if _PROBE.search(where) else (doing, where)
-    hint = _HINTS.get(error.errno or 0) or next((h for w, h in _WORDS if w.search(str(error))), "It is tried again.")
-    if isinstance(error, FileNotFoundError) and doing in ("Creating", "Writing to"):
-        return StorageUnavailable(
-            f"Nothing can be written to {without_secrets(where)}.", hint="Choose another folder for storage."
-        )
-    if isinstance(error, FileNotFoundError):
-        return SegmentMissing(f"{without_secrets(where)} is not there.", hint="Was it deleted by hand?")
-    return StorageUnavailable(f"{doing} {without_secrets(where)} failed: {without_secrets(reason)}.", hint=hint)
+    where = without_secrets(where)
+    if isinstance(error, FileNotFoundError) and not _NO_FILE.search(reason):
+        if doing in ("Creating", "Writing to"):
+            return StorageUnavailable(f"Nothing can be written to {where}.", hint="Choose another folder for storage.")
+        return SegmentMissing(f"{where} is not there.", hint="Was it deleted by hand?")
+    hint = _HINTS.get(number or 0) or next((h for word, h in _WORDS if word.search(reason)), "It is tried again.")
+    return StorageUnavailable(f"{doing} {where} failed: {without_secrets(reason)}.", hint=hint)
+
+
+def _reason(error: Exception) -> str:
+    """The reason in one line, without a library's words around it."""
+    text = str(error)
+    if strerror := getattr(error, "strerror", None):
+        return str(strerror)
+    for pattern in _OF_LIBRARY:
+        if match := pattern.search(text):
+            code, reason = match.groups()
+            return f"{reason.rstrip('. ')}{code and f' ({code})'}"
+    return (text.splitlines() or [type(error).__name__])[0][:400]
 
 
 @contextmanager
-def storage_errors(doing: str, where: str) -> Iterator[None]:
-    """Raise an OSError of the block as the storage's own error."""
+def storage_errors(doing: str, where: str, kinds: tuple[type[Exception], ...] = (OSError,)) -> Iterator[None]:
+    """Raise errors of the block as the storage's own."""
     try:
         yield
-    except OSError as error:
+    except kinds as error:
         raise storage_error(error, doing, where) from error
 
 

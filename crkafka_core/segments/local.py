@@ -6,7 +6,6 @@ import contextlib
 import ctypes
 import os
 import shutil
-import sys
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from crkafka_core.segments.errors import SegmentExists, StorageUnavailable, storage_error, storage_errors
-from crkafka_core.segments.storage import Output, Storage, Stored
+from crkafka_core.segments.storage import Output, Storage, Stored, below
 
 
 class LocalStorage(Storage):
@@ -31,20 +30,11 @@ class LocalStorage(Storage):
     def uri(self, path: str) -> str:
         return self._full(path).as_uri()
 
-    def check(self) -> None:
-        probe = f".check-{os.getpid()}-{id(self)}"
-        output = self.open_write(probe)
-        try:
-            output.write(memoryview(b"crkafka"))
-            output.close()
-        finally:
-            self.delete(probe)  # also if the disk is full
-
     def exists(self, path: str) -> bool:
         return self._full(path).is_file()
 
     def open_read(self, path: str) -> pa.NativeFile:
-        full = f"{self.root}/{self._below(path)}"  # a `Path` would take a tenth of a small file's time
+        full = f"{self.root}/{below(path)}"  # a `Path` would take a tenth of a small file's time
         try:
             descriptor = os.open(full, os.O_RDONLY)
             try:
@@ -174,12 +164,7 @@ class LocalStorage(Storage):
             shutil.rmtree(full)
 
     def _full(self, path: str) -> Path:
-        return self.root / self._below(path)
-
-    def _below(self, path: str) -> str:
-        if not path or path.startswith("/") or ".." in path.split("/"):
-            raise ValueError(f"{path!r} does not lie below the storage root.")
-        return path
+        return self.root / below(path)
 
 
 class _LocalOutput(Output):
@@ -251,19 +236,9 @@ _AT_ONCE = 1 << 20
 _FLUSH_EVERY = 8 << 20
 """Bytes after which the kernel is asked to start writing to disk, so that `close` waits for little."""
 _SYNC_FILE_RANGE_WRITE = 2
-
-
-def _find_sync_file_range() -> ctypes._NamedFuncPointer | None:
-    """The function on Linux; elsewhere `close` flushes everything."""
-    if not sys.platform.startswith("linux"):
-        return None
-    try:
-        return ctypes.CDLL(None, use_errno=True).sync_file_range
-    except (OSError, AttributeError):
-        return None
-
-
-_sync_file_range = _find_sync_file_range()
+_libc = ctypes.CDLL(None, use_errno=True)
+_sync_file_range = getattr(_libc, "sync_file_range", None)
+"""Only Linux has it; elsewhere `close` flushes everything."""
 
 
 def _make_folder(folder: Path, mode: int) -> None:
@@ -282,8 +257,6 @@ def _make_folder(folder: Path, mode: int) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    if os.name != "posix":
-        return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -298,13 +271,12 @@ def _raise_unless_missing(error: OSError) -> None:
 
 def _rename_new(old: Path, new: Path) -> None:
     """Rename a file atomically, on Linux and macOS; FileExistsError if the new name is taken."""
-    libc = ctypes.CDLL(None, use_errno=True)
     names = os.fsencode(old), os.fsencode(new)
-    if hasattr(libc, "renameat2"):
-        failed = libc.renameat2(_HERE, names[0], _HERE, names[1], 1)
-    else:
-        failed = libc.renamex_np(*names, 4)
-    if failed:
+    if (
+        _libc.renameat2(_HERE, names[0], _HERE, names[1], 1)
+        if hasattr(_libc, "renameat2")
+        else _libc.renamex_np(*names, 4)
+    ):
         raise OSError(error := ctypes.get_errno(), os.strerror(error), str(new))
 
 

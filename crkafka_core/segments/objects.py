@@ -1,225 +1,212 @@
-"""Segments in an object store or HDFS, through Arrow's file systems."""
+"""Segments in an object store, S3 or Azure, through obstore; docs/clients.md has what that library does and lacks."""
 
 from __future__ import annotations
 
 import contextlib
+import io
 import os
-import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from multiprocessing.pool import ThreadPool
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pyarrow as pa
-from pyarrow import fs
 
-from crkafka_core.config.location import S3, store_of
+from crkafka_core.config.location import AZURE, library_options, store_of
 from crkafka_core.model.errors import ConfigError
-from crkafka_core.segments.errors import SegmentMissing, storage_error, storage_errors
-from crkafka_core.segments.storage import Output, R, Storage, Stored, T
-from crkafka_core.segments.uploads import end_uploads, put_new, s3_endpoint
+from crkafka_core.segments.errors import SegmentMissing, storage_errors, without_secrets
+from crkafka_core.segments.storage import Output, Storage, Stored, below
 
-_OPTIONS = (
-    "endpoint",
-    "region",
-    "scheme",
-    "access_key",
-    "secret_key",
-    "session_token",
-    "connect_timeout",
-    "request_timeout",
-)
+try:
+    import obstore
+    from obstore.exceptions import AlreadyExistsError, BaseError
+    from obstore.store import AzureStore, S3Store
+except ImportError as missing:
+    raise ConfigError(
+        "Object stores need obstore, which is not installed.", hint="pip install 'crkafka[s3]' or 'crkafka[azure]'"
+    ) from missing
 
-_AT_ONCE = 16
-"""Concurrent calls."""
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+_TIMES = ("connect_timeout", "request_timeout")
+_AT_ONCE = 1 << 20
+"""Bytes up to which a file is read by one request."""
+_PART = 8 << 20
+"""Bytes of a request that is one of several for the same file: also of a part of an upload."""
+_errors = partial(storage_errors, kinds=(OSError, BaseError))
 
 
 class ObjectStorage(Storage):
-    """A prefix of a bucket, or a folder of HDFS. A file appears complete, when it is closed."""
+    """A prefix of a bucket or container. A file appears complete, when it is closed."""
+
+    puts_new = True
+    at_once = 16
 
     def __init__(self, url: str, options: Mapping[str, str]) -> None:
-        unknown = sorted(set(options) - set(_OPTIONS))
-        if unknown:
-            raise ConfigError(f"storage: unknown option {unknown[0]!r}.", hint=f"There are: {', '.join(_OPTIONS)}.")
+        self._kind = store_of(url)
+        known = [*self._kind.options, "scheme", *_TIMES]
+        if unknown := sorted(set(options) - set(known)):
+            raise ConfigError(f"storage: unknown option {unknown[0]!r}.", hint=f"There are: {', '.join(known)}.")
+        parts = urlsplit(url)
         self.url = url.rstrip("/")
         self._options = dict(options)
-        self._store = store_of(url)
-        self.puts_new = self._store.puts_new
-        self._files, self._root = self._connect()
+        self._bucket, self._root = parts.netloc, parts.path.strip("/")
+        try:
+            self._store = _opened(f"{parts.scheme.lower()}://{parts.netloc}", tuple(sorted(options.items())))
+        except (ValueError, BaseError) as error:
+            raise ConfigError(
+                f"storage: {self.url} cannot be opened: {without_secrets(str(error).splitlines()[0])}.",
+                hint="Look at storage_options.",
+            ) from None
 
     def __reduce__(self) -> tuple[type[ObjectStorage], tuple[str, Mapping[str, str]]]:
         return type(self), (self.url, self._options)
 
     def uri(self, path: str) -> str:
-        return f"{self.url.split('?')[0]}/{path}"
-
-    def check(self) -> None:
-        probe = f".check-{uuid.uuid4().hex}"
-        try:
-            output = self.open_write(probe)
-            output.write(memoryview(b"crkafka"))
-            output.close()
-            with self.open_read(probe) as source:
-                source.read()
-        except SegmentMissing as error:
-            raise ConfigError(
-                f"storage: {self.url} does not exist.", hint="Create the bucket, or mend its name."
-            ) from error
-        self.delete(probe)
+        return f"{self.url}/{path}"
 
     def exists(self, path: str) -> bool:
-        with storage_errors("Looking at", self.uri(path)):
-            return bool(self._files.get_file_info(self._full(path)).type == fs.FileType.File)
+        try:
+            with _errors("Looking at", self.uri(path)):
+                obstore.head(self._store, self._key(path))
+        except SegmentMissing:
+            return False
+        return True
 
     def open_read(self, path: str) -> pa.NativeFile:
-        with storage_errors("Reading", self.uri(path)):
-            return self._files.open_input_file(self._full(path))
+        with _errors("Reading", self.uri(path)):
+            answer = obstore.get(self._store, self._key(path))
+            size = answer.meta["size"]
+            if size <= _AT_ONCE:
+                return pa.BufferReader(pa.py_buffer(answer.bytes()))
+        return pa.PythonFile(_Ranges(self._store, self._key(path), size, self.uri(path)), mode="r")
 
     def open_write(self, path: str) -> Output:
-        full = self._full(path)
-        with storage_errors("Creating", self.uri(path)):
-            if self._store.folders:
-                self._files.create_dir(full.rsplit("/", 1)[0], recursive=True)
-            return _ObjectOutput(self._files, full, self.uri(path))
+        return _ObjectOutput(self._store, self._key(path), self.uri(path))
 
     def put(self, path: str, data: bytes, *, durable: bool = True) -> None:
-        output = self.open_write(path)
-        output.write(memoryview(data))
-        output.close()
+        with _errors("Writing", self.uri(path)):
+            obstore.put(self._store, self._key(path), data, use_multipart=False)
 
     def put_new(self, path: str, data: bytes) -> bool:
-        bucket, _, key = self._full(path).partition("/")
-        return put_new(bucket, key, data, self._options | self._from_query())
+        with _errors("Writing", self.uri(path)):
+            try:
+                obstore.put(self._store, self._key(path), data, mode="create", use_multipart=False)
+            except AlreadyExistsError:
+                return False
+        return True
 
     def own(self, source: Storage, path: str, name: str) -> int:
-        full = self._full(name)
-        with storage_errors("Taking over", source.uri(path)):
-            if isinstance(source, ObjectStorage) and (source._store, source._options) == (self._store, self._options):
-                self._files.copy_file(source._full(path), full)
-            else:
-                self._copied(source, path, name)
-            return int(self._files.get_file_info(full).size)
-
-    def _copied(self, source: Storage, path: str, name: str) -> None:
-        output = self.open_write(name)
-        try:
-            with source.open_read(path) as reading:
-                while chunk := reading.read(_CHUNK):
-                    output.write(memoryview(chunk))
-            output.close()
-        except BaseException:
-            output.discard()  # else an unfinished upload stays for ever
-            raise
+        if not (self._kind.copies and isinstance(source, ObjectStorage) and source._store is self._store):
+            return super().own(source, path, name)
+        with _errors("Taking over", source.uri(path)):
+            obstore.copy(self._store, source._key(path), self._key(name))
+            return int(obstore.head(self._store, self._key(name))["size"])
 
     def delete(self, path: str) -> bool:
-        with storage_errors("Deleting", self.uri(path)), contextlib.suppress(FileNotFoundError):
-            if self._files.get_file_info(self._full(path)).type != fs.FileType.NotFound:
-                self._files.delete_file(self._full(path))
-                return True
-        return False
-
-    def each(self, work: Callable[[T], R], of: Iterable[T]) -> Sequence[R]:
-        files = [*of]
-        if len(files) < 2:
-            return super().each(work, files)
-        with ThreadPool(
-            min(_AT_ONCE, len(files))
-        ) as pool:  # its threads are daemons: a hanging call does not block the exit
-            return pool.map(work, files, chunksize=1)
+        if not self.exists(path):
+            return False
+        with _errors("Deleting", self.uri(path)), contextlib.suppress(FileNotFoundError):
+            obstore.delete(self._store, self._key(path))
+        return True
 
     def list(self, prefix: str) -> Iterator[Stored]:
-        top = self._full(prefix) if prefix else self._root
-        selector = fs.FileSelector(top, recursive=True, allow_not_found=True)
-        with storage_errors("Listing", self.uri(prefix)):
-            infos = self._files.get_file_info(selector)
-        for info in infos:
-            if info.type == fs.FileType.File:
-                modified = (info.mtime_ns or 0) / 1e9
-                yield Stored(info.path[len(self._root) :].lstrip("/"), info.size, modified)
+        top = "/".join(part for part in (self._root, prefix and below(prefix)) if part)
+        with _errors("Listing", self.uri(prefix)):
+            for page in obstore.list(self._store, top or None):
+                for each in page:
+                    path = each["path"][len(self._root) :].lstrip("/")
+                    yield Stored(path, each["size"], each["last_modified"].timestamp())
 
     def end_uploads(self, prefix: str, only: Callable[[str], bool] = lambda _: True) -> int:
-        if self._store is not S3:
-            return 0
-        bucket, _, root = self._root.partition("/")
-        below = "/".join(part for part in (root, prefix) if part) + "/"
-        start = len(root) + 1 if root else 0
-        return end_uploads(bucket, below, self._options | self._from_query(), lambda key: only(key[start:]))
+        if self._kind is AZURE:
+            return 0  # Azure drops blocks that no blob took within a week
+        from crkafka_core.segments import aws
+
+        start = len(self._root) + 1 if self._root else 0
+        top = f"{self._key(prefix)}/"
+        return aws.end_uploads(self._bucket, top, self._options, lambda key: only(key[start:]))
 
     def delete_folder(self, prefix: str) -> None:
-        with storage_errors("Deleting", self.uri(prefix)), contextlib.suppress(FileNotFoundError):
-            self._files.delete_dir(self._full(prefix))
+        with _errors("Deleting", self.uri(prefix)):
+            for page in obstore.list(self._store, self._key(prefix)):
+                obstore.delete(self._store, [each["path"] for each in page])
 
-    def _full(self, path: str) -> str:
-        if not path or path.startswith("/") or ".." in path.split("/"):
-            raise ValueError(f"{path!r} does not lie below the storage root.")
-        return f"{self._root}/{path}"
-
-    def _connect(self) -> tuple[fs.FileSystem, str]:
-        try:
-            if self._store is S3:
-                parts = urlsplit(self.url)
-                return fs.S3FileSystem(**_s3_arguments(self._options | self._from_query())), parts.netloc + parts.path
-            if self._options:
-                raise ConfigError(
-                    f"storage: {urlsplit(self.url).scheme}:// takes no options.", hint="Use the environment."
-                )
-            files, root = fs.FileSystem.from_uri(self.url)
-            return files, root.rstrip("/")
-        except (pa.ArrowInvalid, NotImplementedError, ImportError) as error:
-            reason = str(error).splitlines()[0]
-            raise ConfigError(
-                f"storage: {self.url} cannot be opened: {reason}.", hint="Is the scheme right?"
-            ) from error
-        except OSError as error:
-            raise storage_error(error, "Opening", self.url) from error
-
-    def _from_query(self) -> dict[str, str]:
-        """Options in the URL, with Arrow's names: `?endpoint_override=…&scheme=http&region=…`."""
-        pairs = [pair.partition("=") for pair in urlsplit(self.url).query.split("&") if pair]
-        named = {("endpoint" if name == "endpoint_override" else name): value for name, _, value in pairs}
-        unknown = sorted(set(named) - set(_OPTIONS))
-        if unknown:
-            raise ConfigError(
-                f"storage: unknown option {unknown[0]!r} in the URL.", hint=f"There are: {', '.join(_OPTIONS)}."
-            )
-        return named
+    def _key(self, path: str) -> str:
+        return f"{self._root}/{below(path)}" if self._root else below(path)
 
 
-_CHUNK = 8 << 20
+class _Ranges(io.RawIOBase):
+    """A file that is read by ranges; large ones by several requests at the same time."""
+
+    def __init__(self, store: ObjectStore, key: str, size: int, uri: str) -> None:
+        self._store, self._key, self._size, self._uri = store, key, size, uri
+        self._at = 0
+
+    def read(self, size: int | None = -1) -> bytes:
+        stop = self._size if size is None or size < 0 else min(self._at + size, self._size)
+        starts = [*range(self._at, stop, _PART)]
+        ends = [*starts[1:], stop]
+        with _errors("Reading", self._uri):
+            parts = obstore.get_ranges(self._store, self._key, starts=starts, ends=ends, coalesce=0) if starts else []
+        self._at = max(self._at, stop)
+        return bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = offset + (0, self._at, self._size)[whence]
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
 
 
 class _ObjectOutput(Output):
-    def __init__(self, files: fs.FileSystem, full: str, uri: str) -> None:
-        self._files, self._full, self._uri = files, full, uri
-        self._stream = files.open_output_stream(full, compression=None)
+    """An upload: in parts, in the background, if it has more than one."""
+
+    def __init__(self, store: ObjectStore, key: str, uri: str) -> None:
+        self._writer, self._uri = obstore.open_writer(store, key, buffer_size=_PART, max_concurrency=8), uri
 
     def write(self, data: memoryview) -> None:
-        with storage_errors("Writing", self._uri):
-            self._stream.write(pa.py_buffer(data))
+        with _errors("Writing", self._uri):
+            self._writer.write(bytes(data))  # it keeps what it is given, and a caller may use that memory again
 
     def close(self) -> None:
-        with storage_errors("Finishing", self._uri):
-            self._stream.close()
+        with _errors("Writing", self._uri):
+            self._writer.close()
 
     def discard(self) -> None:
-        # Arrow has no abort: closing completes the upload, so that a whole file is removed and no part of it stays.
         with contextlib.suppress(Exception):
-            self._stream.close()
-        with contextlib.suppress(Exception):
-            self._files.delete_file(self._full)
+            self._writer.__exit__(OSError, None, None)  # ends the upload; nothing appears
 
 
-def _s3_arguments(options: Mapping[str, str]) -> dict[str, object]:
-    scheme, place = s3_endpoint(options)
-    wanted = {
-        "endpoint_override": place or None,
-        "scheme": scheme or None,
-        "region": options.get("region") or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"),
-        "access_key": options.get("access_key"),
-        "secret_key": options.get("secret_key"),
-        "session_token": options.get("session_token"),
-        "connect_timeout": float(options.get("connect_timeout", 5)),
-        "request_timeout": float(options.get("request_timeout", 30)),
-        # Parts are uploaded in the background; `close` waits for the last one only.
-        "background_writes": True,
+@lru_cache(maxsize=64)
+def _opened(bucket: str, options: tuple[tuple[str, str], ...]) -> ObjectStore:
+    """The client of a bucket, which keeps its connections; all threads of a process share it."""
+    given = dict(options)
+    connect, request = (f"{float(given.get(key, default)):g}s" for key, default in zip(_TIMES, (5, 30), strict=True))
+    settings: dict[str, Any] = {
+        "client_options": {"allow_http": True, "connect_timeout": connect, "timeout": request},
+        "retry_config": {"max_retries": 2, "retry_timeout": timedelta(seconds=90)},
     }
-    return {name: value for name, value in wanted.items() if value is not None}
+    config: dict[str, Any] = library_options(bucket, given)
+    config.pop("allow_http", None)
+    place = urlsplit(bucket).netloc
+    if store_of(bucket) is AZURE:
+        container, _, host = place.partition("@")
+        settings["config"] = {"account_name": host.partition(".")[0], **config}
+        return AzureStore(container, **settings)
+    if "access_key" not in given:
+        from crkafka_core.segments import aws
+
+        settings["credential_provider"] = environment = aws.Environment()
+        if environment.region and not {"AWS_REGION", "AWS_DEFAULT_REGION"} & os.environ.keys():
+            config.setdefault("aws_region", environment.region)
+    return S3Store(place, **settings, config=config)  # type: ignore[arg-type]

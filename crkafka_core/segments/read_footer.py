@@ -1,10 +1,9 @@
-"""Statistics in the footer of a segment or another Parquet file, without reading its rows."""
+"""Statistics in the footer of a Parquet file, without reading its rows."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -17,32 +16,6 @@ _NO_SUCH_YEAR = (ValueError, OverflowError, OSError)
 """Errors of Python for a time in a year beyond its range."""
 
 
-@dataclass(frozen=True, slots=True)
-class Footer:
-    """Number of rows, and the bounds of their timestamps; None if a row has none, or a bound is beyond Python's years."""
-
-    rows: int
-    earliest: datetime | None
-    latest: datetime | None
-
-
-def footer(storage: Storage, path: str) -> Footer:
-    """The footer of a segment."""
-    about = _metadata(storage, path)
-    at = about.schema.names.index("timestamp")
-    lowest, highest = [], []
-    for group in range(about.num_row_groups):
-        bounds = about.row_group(group).column(at).statistics
-        if bounds is None or not bounds.has_min_max or bounds.null_count:
-            return Footer(about.num_rows, None, None)
-        try:
-            lowest.append(_time(bounds.min))
-            highest.append(_time(bounds.max))
-        except _NO_SUCH_YEAR:
-            return Footer(about.num_rows, None, None)
-    return Footer(about.num_rows, min(lowest, default=None), max(highest, default=None))
-
-
 def row_count(storage: Storage, path: str) -> int:
     """Number of rows of any Parquet file."""
     return int(_metadata(storage, path).num_rows)
@@ -50,8 +23,7 @@ def row_count(storage: Storage, path: str) -> int:
 
 def names(storage: Storage, path: str) -> list[str]:
     """Names of the top-level columns."""
-    about = _metadata(storage, path)
-    return list(about.schema.to_arrow_schema().names)
+    return list(_metadata(storage, path).schema.to_arrow_schema().names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +63,3 @@ def _metadata(storage: Storage, path: str) -> Any:
             return pq.ParquetFile(source).metadata
         except (OSError, pa.ArrowInvalid) as error:
             raise storage_error(OSError(str(error)), "Reading", storage.uri(path)) from error
-
-
-def _time(value: object) -> datetime:
-    if not isinstance(value, datetime):
-        raise ValueError(value)
-    return value if value.tzinfo else value.replace(tzinfo=UTC)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import re
+import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing.pool import ThreadPool
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
-from crkafka_core.config.location import store_of
+from crkafka_core.config.location import FOLDER, HDFS, check_store, store_of
 from crkafka_core.config.region_config import RegionConfig
-from crkafka_core.model.errors import ConfigError
+from crkafka_core.model.errors import ConfigError, CrkafkaError
 from crkafka_core.segments.errors import refuse_credentials
 
 if TYPE_CHECKING:
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 R = TypeVar("R")
+_CHUNK = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,22 +62,35 @@ class Storage(ABC):
     puts_new = False
     """Whether it has `put_new`."""
 
+    at_once = 1
+    """Concurrent calls of `each`: more where a call waits for the network."""
+
     @staticmethod
     def open(url: str | os.PathLike[str], options: Mapping[str, str] | None = None) -> Storage:
-        """The storage of a path, a `file://` URL, or an object store (`s3://bucket/prefix`, `hdfs://…`, `gs://…`).
+        """The storage of a path, a `file://` URL, or a URL of one of `STORES`.
 
-        `options` for S3: endpoint, region, scheme, access_key, secret_key, session_token; missing ones come from the environment.
-        For a folder: mode, of the files in it (`0600`); users who may read the files may also enter the folders.
-        Opens no connection.
+        `options` of an object store: those of its line in `STORES`, and connect_timeout and request_timeout in seconds; credentials
+        that are missing come from the environment. For a folder: mode, of the files in it (`0600`); users who may read the files may
+        also enter the folders. Opens no connection.
         """
         from crkafka_core.segments.local import LocalStorage
-        from crkafka_core.segments.objects import ObjectStorage
 
         text = os.fspath(url)
         refuse_credentials(text)
-        if store_of(text).local:
+        store, given = store_of(text), options or {}
+        if store is FOLDER:
             return LocalStorage(urlsplit(text).path if text.lower().startswith("file:") else text, _mode(options))
-        return ObjectStorage(text, options or {})
+        if store is HDFS:
+            from crkafka_core.segments.hdfs import HdfsStorage
+
+            return HdfsStorage(text, given)
+        try:
+            check_store(text)
+        except ValueError as error:
+            raise ConfigError(f"storage: {text} {error}") from None
+        from crkafka_core.segments.objects import ObjectStorage
+
+        return ObjectStorage(text, given)
 
     @staticmethod
     def of(config: RegionConfig) -> Storage:
@@ -85,9 +102,20 @@ class Storage(ABC):
     def uri(self, path: str) -> str:
         """The full URL of a file, for other programs."""
 
-    @abstractmethod
     def check(self) -> None:
         """Write, read and delete a small file; raises StorageUnavailable or ConfigError."""
+        probe = f".check-{uuid.uuid4().hex}"
+        try:
+            output = self.open_write(probe)
+            output.write(memoryview(b"crkafka"))
+            output.close()
+            with self.open_read(probe) as source:
+                source.read()
+        except BaseException:
+            with suppress(CrkafkaError):  # a full disk keeps an empty file
+                self.delete(probe)
+            raise
+        self.delete(probe)
 
     @abstractmethod
     def exists(self, path: str) -> bool: ...
@@ -100,9 +128,11 @@ class Storage(ABC):
     def open_write(self, path: str) -> Output:
         """A new file; SegmentExists if the name is taken (not detected in object stores)."""
 
-    @abstractmethod
     def put(self, path: str, data: bytes, *, durable: bool = True) -> None:
         """Write or replace a small file atomically. If not `durable`, a crash of the machine may restore the old one."""
+        output = self.open_write(path)
+        output.write(memoryview(data))
+        output.close()
 
     def put_together(self, files: Sequence[tuple[str, bytes]]) -> None:
         """Write small files under new names, durably."""
@@ -112,24 +142,37 @@ class Storage(ABC):
         """Write a small file atomically unless the name is taken; False if it is. Only for a storage that `puts_new`."""
         raise NotImplementedError(self.url)
 
-    @abstractmethod
     def own(self, source: Storage, path: str, name: str) -> int:
         """Link or copy a file of another storage to a name in this one, complete and durable; its size.
 
         A hard link if the file system has them, else a copy, inside the object store if it has both. Independent of the source from
         then on. May be repeated; SegmentMissing if the source does not exist.
         """
+        size, output = 0, self.open_write(name)
+        try:
+            with source.open_read(path) as reading:
+                while chunk := reading.read(_CHUNK):
+                    output.write(memoryview(chunk))
+                    size += len(chunk)
+            output.close()
+        except BaseException:
+            output.discard()  # else an unfinished upload stays for ever
+            raise
+        return size
 
     @abstractmethod
     def delete(self, path: str) -> bool:
         """Remove a file; False if it did not exist, which is no error: a deletion may be repeated."""
 
     def each(self, work: Callable[[T], R], of: Iterable[T]) -> Sequence[R]:
-        """Results of `work` for each of many files, in their order, or its first error.
-
-        Sequential here; concurrent in an object store, where each call waits for the network.
-        """
-        return [work(one) for one in of]
+        """Results of `work` for each of many files, in their order, or its first error; `at_once` of them at the same time."""
+        files = [*of]
+        if min(self.at_once, len(files)) < 2:
+            return [work(one) for one in files]
+        with ThreadPool(
+            min(self.at_once, len(files))
+        ) as pool:  # its threads are daemons: a hanging call does not block the exit
+            return pool.map(work, files, chunksize=1)
 
     @abstractmethod
     def list(self, prefix: str) -> Iterator[Stored]:
@@ -142,6 +185,13 @@ class Storage(ABC):
     @abstractmethod
     def delete_folder(self, prefix: str) -> None:
         """Remove a folder with all its files, such as a deleted region's (SPEC G9), if it exists."""
+
+
+def below(path: str) -> str:
+    """The path, if it lies below the storage's root."""
+    if not path or path.startswith("/") or ".." in path.split("/"):
+        raise ValueError(f"{path!r} does not lie below the storage root.")
+    return path
 
 
 def _mode(options: Mapping[str, str] | None) -> int:

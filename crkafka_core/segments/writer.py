@@ -12,15 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from isal import isal_zlib
 
-from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.segment import ClosedSegment, Span
 from crkafka_core.model.segment_name import SegmentName
 from crkafka_core.segments.batch import CHECKPOINT, SCHEMA, SEGMENT, TOPIC_IDS, Batch, repeated
 from crkafka_core.segments.constants import Constants
-from crkafka_core.segments.errors import storage_error
 from crkafka_core.segments.rows import Sink
-from crkafka_core.segments.storage import Output, Storage
+from crkafka_core.segments.storage import Storage
 
 ROW_GROUP_BYTES = 4 << 20
 """Bytes of tuples in memory that become a row group. A cut waits for at most two: about 10 ms each."""
@@ -62,7 +60,7 @@ class SegmentWriter:
         self._pending_bytes = 0
         self._spans: dict[TP, Span] = {}
         self._constants = Constants(self.number)
-        self._sink = _Sink(storage.open_write(path), storage.uri(path))
+        self._sink = _Sink(storage.open_write(path))
         self._closed: ClosedSegment | None = None
         self._compression = compression
         self._parquet: pq.ParquetWriter | None = None
@@ -101,13 +99,12 @@ class SegmentWriter:
                 ids = (
                     {tp.topic: topic_ids[tp.topic] for tp in self._spans if tp.topic in topic_ids} if topic_ids else {}
                 )
-                with _Translated(self._sink):
-                    parquet = self._opened(pa.Table.from_batches([], SEGMENT))
-                    about = {**self._constants.footer(self._spans), MERGED: str(merged)}
-                    if ids:
-                        about[TOPIC_IDS] = json.dumps(ids, ensure_ascii=False)
-                    parquet.add_key_value_metadata(about)
-                    parquet.close()
+                parquet = self._opened(pa.Table.from_batches([], SEGMENT))
+                about = {**self._constants.footer(self._spans), MERGED: str(merged)}
+                if ids:
+                    about[TOPIC_IDS] = json.dumps(ids, ensure_ascii=False)
+                parquet.add_key_value_metadata(about)
+                parquet.close()
                 self._sink.output.close()
             except BaseException:
                 self.discard()
@@ -135,8 +132,7 @@ class SegmentWriter:
         table = pa.Table.from_batches(pending, SCHEMA)
         self._constants.add(table)
         table = table.append_column(SEGMENT.field(CHECKPOINT), repeated(self.number, table.num_rows))
-        with _Translated(self._sink):
-            self._opened(table).write_table(table, row_group_size=table.num_rows)
+        self._opened(table).write_table(table, row_group_size=table.num_rows)
 
     def _opened(self, first: pa.Table) -> pq.ParquetWriter:
         """Parquet's writer, made with the first rows, which decide the compression."""
@@ -181,36 +177,12 @@ def _bytes_of(column: pa.ChunkedArray) -> memoryview:
 
 
 class _Sink(Sink):
-    """A sink with a hash, that keeps the storage's error, which Arrow would replace."""
+    """A sink with a hash of what is written."""
 
-    def __init__(self, output: Output, where: str) -> None:
-        super().__init__(output)
-        self.where = where
-        self.crc = 0
-        self.error: CrkafkaError | None = None
+    crc = 0
 
     def write(self, data: bytes | memoryview) -> int:
-        view = memoryview(data).cast("B")
-        try:
-            size = super().write(view)
-        except CrkafkaError as error:
-            self.error = error
-            raise
+        size = super().write(data)
         if not self.dead:
-            self.crc = isal_zlib.crc32(view, self.crc)
+            self.crc = isal_zlib.crc32(data, self.crc)
         return size
-
-
-class _Translated(contextlib.AbstractContextManager["_Translated"]):
-    """Raises the storage's error instead of Arrow's."""
-
-    def __init__(self, sink: _Sink) -> None:
-        self._sink = sink
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is None or isinstance(error, CrkafkaError):
-            return
-        if self._sink.error is not None:
-            raise self._sink.error from None
-        if isinstance(error, OSError):
-            raise storage_error(error, "Writing", self._sink.where) from error

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from crkafka_core.config.location import arrow_url, deltalake_options
+from crkafka_core.config.location import library_options
 from crkafka_core.lake.folder import folder_of
 from crkafka_core.lake.port import CHECKPOINT, TableUnavailable
 from crkafka_core.model.errors import ConfigError
@@ -52,7 +52,7 @@ class DeltaFiles:
 
     def __init__(self, path: str, options: Mapping[str, str], delta: DeltaTable) -> None:
         self._folder, self._delta = folder_of(path, options), delta
-        self.version: int = delta.version()
+        self.version = str(delta.version())
 
     @classmethod
     def open(cls, path: str, options: Mapping[str, str]) -> DeltaFiles | None:
@@ -64,10 +64,8 @@ class DeltaFiles:
             raise ConfigError(
                 "Delta tables need the package deltalake.", hint="pip install 'crkafka[delta]'"
             ) from error
-        uri = arrow_url(path)
         try:
-            in_s3 = deltalake_options(options) if uri.startswith("s3://") else None
-            return cls(path, options, DeltaTable(uri, storage_options=in_s3))
+            return cls(path, options, DeltaTable(path, storage_options=library_options(path, options)))
         except TableNotFoundError:
             return None
         except (DeltaError, OSError) as error:
@@ -78,10 +76,11 @@ class DeltaFiles:
         """Up to which version commits of others are accounted for."""
         return (self._delta.transaction_version(f"crkafka/{uid}/{table}/settled") or 0) - 1
 
-    def since(self, version: int) -> list[LogEntry]:
+    def since(self, version: str) -> list[LogEntry]:
         """What was committed after a version, oldest first; what the log has been cleaned of is not among it."""
         # Not by deltalake's `history`: it holds Python's lock while it waits for the object store.
-        return [entry for number in range(version + 1, self.version + 1) if (entry := self._entry(number)) is not None]
+        numbers = range((int(version) if version else -1) + 1, int(self.version) + 1)
+        return [entry for number in numbers if (entry := self._entry(number)) is not None]
 
     def _entry(self, version: int) -> LogEntry | None:
         try:
@@ -93,7 +92,7 @@ class DeltaFiles:
         operation = str(about.get("operation", ""))
         files = any(name in action for action in actions for name in ("add", "remove"))
         changes = files and operation != "DELETE" and not operation.startswith(_HARMLESS)
-        return LogEntry.of(version, about.get("userMetadata"), changes_rows=changes)
+        return LogEntry.of(str(version), about.get("userMetadata"), changes_rows=changes)
 
     def files(self) -> list[DataFile]:
         """Those of this version."""

@@ -24,7 +24,7 @@ class DataFile:
 class LogEntry:
     """One commit."""
 
-    version: int
+    version: str
     uid: str
     """The region that made it; empty: not made by crkafka."""
     permit: int
@@ -32,7 +32,7 @@ class LogEntry:
     """It brings rows, or takes files; what it only deletes the rows that are left show."""
 
     @classmethod
-    def of(cls, version: int, text: str | None, *, changes_rows: bool) -> LogEntry:
+    def of(cls, version: str, text: str | None, *, changes_rows: bool) -> LogEntry:
         """`text`: what the commit carries of its maker."""
         try:
             read = json.loads(text or "")

@@ -67,27 +67,27 @@ class IcebergFiles:
             raise Unreadable(f"{newest[0]} cannot be read: {error!r}") from error
 
     @property
-    def version(self) -> int:
+    def version(self) -> str:
         """As SQL knows it."""
-        return int(self._about["last-sequence-number"])
+        return str(self._about["last-sequence-number"])
 
     def settled(self, uid: str, table: str) -> int:
         """Up to which version commits of others are accounted for."""
         stamp = (self._about.get("properties") or {}).get(f"crkafka.stamp.{uid}.{table}")
         return int(json.loads(stamp)["settled"]) if stamp else 0
 
-    def since(self, version: int) -> list[LogEntry]:
+    def since(self, version: str) -> list[LogEntry]:
         """What was committed after a version, oldest first."""
-        entries = list[LogEntry]()
+        known, entries = int(version or 0), list[LogEntry]()
         for snapshot in self._line():
             number, summary = int(snapshot["sequence-number"]), snapshot["summary"]
-            if number == version:
+            if number == known:
                 break
-            if number < version:
-                entries.append(LogEntry(number, "", 0, True))  # the state of that version was left behind
+            if number < known:
+                entries.append(LogEntry(str(number), "", 0, True))  # the state of that version was left behind
                 break
             harmless = summary["operation"] in ("replace", "delete") or summary.get("changed-partition-count") == "0"
-            entries.append(LogEntry.of(number, summary.get(_STAMP), changes_rows=not harmless))
+            entries.append(LogEntry.of(str(number), summary.get(_STAMP), changes_rows=not harmless))
         return entries[::-1]
 
     def has_other(self, field: pa.Field) -> bool:

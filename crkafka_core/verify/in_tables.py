@@ -67,13 +67,13 @@ def _compare_history(there: Tables, table: Table) -> None:
     snapshot = there.snapshots.get(table.name)
     if not table.version:
         return
-    if snapshot is None or snapshot.version < int(table.version):
+    if snapshot is None or int(snapshot.version) < int(table.version):
         is_ = "is not there" if snapshot is None else f"is at version {snapshot.version or 'none'}"
         there.say([table], f"it {is_}, and version {table.version} was acknowledged")
         return
     # Also behind commits of ours: the table's own state has the version up to which all are accounted for.
     settled = snapshot.settled(there.state.uid, table.name)
-    if found := [entry for entry in snapshot.since(settled) if not entry.uid and entry.changes_rows]:
+    if found := [entry for entry in snapshot.since(str(settled)) if not entry.uid and entry.changes_rows]:
         there.say(
             [table], f"{plural(len(found), 'commit')} of another program, the first is version {found[0].version}"
         )

@@ -174,6 +174,6 @@ def _not_configured(region: Handle, state: State) -> str:
 
 def _of_ours_unacknowledged(state: State, table: Table, snapshot: Snapshot | None) -> bool:
     """Older ones show where another program has taken the table back."""
-    entries = snapshot.since(int(table.version or -1)) if snapshot is not None else ()
+    entries = snapshot.since(table.version) if snapshot is not None else ()
     last = max((c.number for c in state.commits[table.name] if c.status == tables.DONE), default=0)
     return any(entry.uid == state.uid and entry.permit > last for entry in entries)

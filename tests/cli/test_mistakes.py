@@ -172,7 +172,7 @@ OF_BOTH: list[tuple[str, tuple[str, ...], int, str]] = [
         YAML.replace("var/segments", "gs://bucket/orders"),
         ("check",),
         2,
-        r"storage: must be a folder, s3://bucket/prefix or hdfs://…; gs: is not",
+        r"storage: must be a folder, s3://bucket/prefix, abfss://container@account.dfs.core.windows.net/prefix or hdfs://…; gs: is not",
     ),
     (YAML.replace("members: 2", f"members: {10**30}"), ("init",), 2, r"members: must be at most 10000, not 1000"),
     (

@@ -203,7 +203,7 @@ BAD: list[tuple[str, dict[str, Any], str, str]] = [
         "table on disk with a cluster",
         {**PG, "storage": "s3://b/p", "tables": [TABLE], "host": {"spark": "yarn"}},
         "",
-        "do not see the folder of the table bronze",
+        "do not see the folder of table bronze",
     ),
     ("secret of storage", {"storage_options": {"secret_key": "hunter22"}}, "storage_options", "${env:NAME}"),
     (

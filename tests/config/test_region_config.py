@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from crkafka_core.config import BadConfiguration, RegionConfig, schema
+from crkafka_core.config import BadConfiguration, RegionConfig, location, schema
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.limits import Limits
-from crkafka_core.segments import objects
 
 TEN_LINES = """\
 region: orders
@@ -71,7 +70,17 @@ def test_without_a_project_they_mean_the_folder_of_the_file(tmp_path: Path) -> N
     assert RegionConfig.load(file).storage == f"{tmp_path}/var/segments"
 
 
-@pytest.mark.parametrize("url", ["s3://bucket/prefix", "hdfs://name/path", "/abs/olute", "${env:DATA}/segments"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "s3://bucket/prefix",
+        "abfss://c@acc.net/p",
+        "hdfs://name/path",
+        "/abs/olute",
+        "abfss://${env:C}@a.b/p",
+        "${env:DATA}/segments",
+    ],
+)
 def test_urls_and_absolute_paths_are_left_alone(url: str, tmp_path: Path) -> None:
     assert RegionConfig.parse({**GOOD, "storage": url}, base=tmp_path).storage == url
 
@@ -174,7 +183,7 @@ def test_durations(written: object, seconds: float) -> None:
     ("written", "number"), [("64MiB", 2**26), ("500kB", 500_000), (70_000, 70_000), ("1g", None), ("64M", None)]
 )
 def test_sizes(written: object, number: int | None) -> None:
-    _, text = RegionConfig.json_schema()["properties"]["queue_bytes"]["anyOf"]
+    _, text = schema.schema()["properties"]["queue_bytes"]["anyOf"]
     assert isinstance(written, int) or bool(re.fullmatch(text["pattern"], str(written))) == (number is not None)
     if number is None:
         with pytest.raises(BadConfiguration, match="queue_bytes"):
@@ -260,13 +269,13 @@ def test_schema_in_docs_is_current() -> None:
 
 
 def test_options_of_a_store_that_the_schema_names_are_taken() -> None:
-    said = RegionConfig.json_schema()["properties"]["storage_options"]["description"]
+    said = schema.schema()["properties"]["storage_options"]["description"]
     named = set(re.findall(r"`(\w+)`", said))
-    assert named and named <= set(objects._OPTIONS)
+    assert named and named <= set(location.S3.options)
 
 
 def test_each_key_is_described_in_the_schema() -> None:
-    found = RegionConfig.json_schema()
+    found = schema.schema()
     undescribed = [k for k, v in found["properties"].items() if "description" not in v and "$ref" not in v]
     assert undescribed == []
     assert json.dumps(found)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable as Reader
 
-from crkafka_core.config.location import deltalake_options
+from crkafka_core.config.location import library_options
 from crkafka_core.lake import audit, compact, road
 from crkafka_core.lake.columns import RAW
 from crkafka_core.lake.delta import DeltaTable
@@ -19,22 +19,24 @@ from tests.rigs.memory import MemoryStore
 
 
 @pytest.fixture
-def landing(tmp_path: Path, bucket: str, s3_options: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Landing:
+def landing(tmp_path: Path, place: tuple[str, dict[str, str]], monkeypatch: pytest.MonkeyPatch) -> Landing:
     """Secrets are references, as a configuration has them."""
-    for name in ("access_key", "secret_key"):
-        monkeypatch.setenv(f"LAKE_{name}", s3_options[name])
-    declared = {**s3_options, **{name: f"${{env:LAKE_{name}}}" for name in ("access_key", "secret_key")}}
+    url, options = place
+    secrets = {name: f"LAKE_{name}" for name in ("access_key", "secret_key") if name in options}
+    for name, variable in secrets.items():
+        monkeypatch.setenv(variable, options[name])
+    declared: dict[str, str] = {**options, **{name: f"${{env:{variable}}}" for name, variable in secrets.items()}}
     return Landing(
         MemoryStore(),
         tmp_path,
         partitions=2,
         storage_options=declared,
-        storage=f"s3://{bucket}/segments",
-        tables=[{"name": "bronze", "format": "delta", "path": f"s3://{bucket}/bronze"}],
+        storage=f"{url}/segments",
+        tables=[{"name": "bronze", "format": "delta", "path": f"{url}/bronze"}],
     )
 
 
-def test_advance_fence_look_and_maintain(landing: Landing, bucket: str, s3_options: dict[str, str]) -> None:
+def test_advance_fence_look_and_maintain(landing: Landing, place: tuple[str, dict[str, str]]) -> None:
     for _ in range(3):
         landing.land(5)
         road.advance(landing.region, "bronze")
@@ -46,16 +48,18 @@ def test_advance_fence_look_and_maintain(landing: Landing, bucket: str, s3_optio
     landing.retire(1, history=10)
     done = compact.maintain(landing.region, "bronze")
     assert (done.merged, done.into, audit.look(landing.region, "bronze").clean) == (2, 1, True)
-    options = deltalake_options(s3_options)
+    bronze = f"{place[0]}/bronze"
     read = pa.table(
-        Reader(f"s3://{bucket}/bronze", storage_options=options).to_pyarrow_table(columns=["partition", "offset"])
+        Reader(bronze, storage_options=library_options(bronze, place[1])).to_pyarrow_table(
+            columns=["partition", "offset"]
+        )
     )
     rows = sorted((row["partition"], row["offset"]) for row in read.to_pylist())
     assert rows == sorted((p, o) for p in range(2) for o in range(10))
 
 
-def test_of_two_commits_at_once_one_is_refused(bucket: str, s3_options: dict[str, str]) -> None:
-    table = DeltaTable("bronze", f"s3://{bucket}/two", s3_options)
+def test_of_two_commits_at_once_one_is_refused(place: tuple[str, dict[str, str]]) -> None:
+    table = DeltaTable("bronze", f"{place[0]}/two", place[1])
     table.create(RAW, (), Stamp("u", "bronze", 0, 0, 0), {})
     for permit in range(1, 6):
         snapshots = [table.look(), table.look()]

@@ -239,7 +239,7 @@ def test_a_process_that_is_killed_from_outside_costs_a_new_one_and_no_record(tmp
             os.kill(worker._process.pid, signal.SIGKILL)
         made = pool.files(shares(pool, landing), JSON, outputs(tmp_path, "good", "dead"))
         assert made.records == {1: 100, 2: 100, 3: 100}
-        with pytest.raises(WorkerDied, match=r"4 processes .* ended with code 7"):
+        with pytest.raises(WorkerDied, match=r"3 processes .* ended with code 7"):
             pool.files(shares(pool, landing), Shape("tests.lake.deadly:ends"), outputs(tmp_path, "good"))
 
 

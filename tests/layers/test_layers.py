@@ -137,6 +137,7 @@ def test_nothing_is_decided_from_the_event_log() -> None:
 
 KNOWN_CIRCLES = (
     (
+        "crkafka_core.segments.hdfs",
         "crkafka_core.segments.local",
         "crkafka_core.segments.objects",
         "crkafka_core.segments.storage",

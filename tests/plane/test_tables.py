@@ -67,7 +67,7 @@ def test_a_table_declared_otherwise_is_refused(landing: Landing) -> None:
         ("iceberg", "s3://t/b", "", True, False),
         ("iceberg", "hdfs://n/t/b", "", False, True),
         ("iceberg", "lake.raw.b", "", False, True),
-        ("iceberg", "abfss://t/b", "", False, True),
+        ("iceberg", "gs://t/b", "", False, True),
         ("iceberg", "/t/b", "shop:typed", False, True),
         ("delta", "lake.shop.b", "", False, True),
     ],

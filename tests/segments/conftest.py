@@ -11,7 +11,9 @@ import pytest
 
 from crkafka_core.model.offsets import TP
 from crkafka_core.segments.batch import HEADERS, SCHEMA, Batch, Run
+from crkafka_core.segments.hdfs import HdfsStorage
 from crkafka_core.segments.storage import Storage
+from tests.rigs.object_stores import STORES, place_of
 
 MakeBatch = Callable[..., Batch]
 
@@ -37,10 +39,13 @@ def make_batch() -> MakeBatch:
     return make
 
 
-@pytest.fixture(params=["local", "s3"])
+@pytest.fixture(params=["local", "hdfs", *STORES])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
-    """Each test runs on a local folder and on S3."""
-    if request.param == "local":
-        return Storage.open(tmp_path / "segments")
-    options = request.getfixturevalue("s3_options")
-    return Storage.open(f"s3://{request.getfixturevalue('bucket')}/some/prefix", options)
+    """Each test runs on each kind of storage: HDFS is Arrow's client on a folder, Azure is Azurite."""
+    match request.param:
+        case "local":
+            return Storage.open(tmp_path / "segments")
+        case "hdfs":
+            return HdfsStorage(f"file://{tmp_path}/some/prefix", {})
+    url, options = place_of(request.param, request)
+    return Storage.open(f"{url}/some/prefix", options)

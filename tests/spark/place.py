@@ -10,7 +10,7 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from crkafka_core.config.location import deltalake_options
+from crkafka_core.config.location import library_options
 from tests.rigs.landing import Landing
 from tests.rigs.memory import MemoryStore
 
@@ -41,5 +41,5 @@ class Place:
 
 def lake(landing: Landing, path: str) -> DeltaTable:
     """A table as a program sees it that knows nothing of us."""
-    options = deltalake_options(landing.config.resolve().storage_options) if "://" in path else None
+    options = library_options(path, landing.config.resolve().storage_options)
     return DeltaTable(path, storage_options=options)

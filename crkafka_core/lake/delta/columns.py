@@ -10,7 +10,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from crkafka_core.lake import kinds
 from crkafka_core.lake.port import CannotCommit
 from crkafka_core.model.errors import ConfigError
 
@@ -91,10 +90,7 @@ _WRITER = (
 
 def protocol_of(schema: pa.Schema, there: Mapping[str, Any], *, marks: bool = False) -> Mapping[str, Any]:
     """What a table with these columns asks of programs: times without a zone are a feature of their own, and deletion vectors are."""
-    types = [kind for _, kind in kinds.within(pa.struct(list(schema)))]
-    features = (
-        {"timestampNtz"} if any(pa.types.is_timestamp(kind) and kind.tz is None for kind in types) else set[str]()
-    )
+    features = {"timestampNtz"} if any(_zoneless(field.type) for field in schema) else set[str]()
     features |= {"deletionVectors"} if marks else set()
     if not features:
         return there
@@ -107,6 +103,16 @@ def protocol_of(schema: pa.Schema, there: Mapping[str, Any], *, marks: bool = Fa
         "readerFeatures": sorted({*reader, *features}),
         "writerFeatures": sorted({*writer, *features}),
     }
+
+
+def _zoneless(kind: pa.DataType) -> bool:
+    if pa.types.is_timestamp(kind):
+        return kind.tz is None
+    if pa.types.is_map(kind):
+        return _zoneless(kind.key_type) or _zoneless(kind.item_type)
+    if pa.types.is_list(kind):
+        return _zoneless(kind.value_type)
+    return pa.types.is_struct(kind) and any(_zoneless(field.type) for field in kind)
 
 
 def deltalake() -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from crkafka_core.config.location import arrow_url, deltalake_options
+from crkafka_core.config.location import library_options
 from crkafka_core.lake.delta import state as states
 from crkafka_core.lake.delta.columns import deltalake, in_files, protocol_of, schema_text
 from crkafka_core.lake.delta.snapshot import (
@@ -46,9 +46,8 @@ class DeltaTable(TableLog):
         """`options`: the region's `storage_options`."""
         self.name = name
         self.path = path
-        self.uri = arrow_url(path)
         self.storage = folder_of(path, options)
-        self._options = deltalake_options(options) | {"conditional_put": "etag"} if self.uri.startswith("s3://") else {}
+        self._options = library_options(path, options)
 
     def look(self, version: str = "") -> DeltaSnapshot | None:
         state = states.load(self.storage, int(version)) if version else self._newest()
@@ -56,9 +55,9 @@ class DeltaTable(TableLog):
 
     def _newest(self) -> State | None:
         """What was known, if it is still part of the log, and the commits since; else all of it is read."""
-        state = _known.get(self.uri)
+        state = _known.get(self.path)
         if state is None or states.read_commit(self.storage, state.version) != state.last:
-            _known.pop(self.uri, None)
+            _known.pop(self.path, None)
             state = states.load(self.storage)
         while state is not None and (more := states.read_commit(self.storage, state.version + 1)) is not None:
             state = state.after(state.version + 1, more)
@@ -66,7 +65,7 @@ class DeltaTable(TableLog):
 
     def remember(self, state: State | None) -> State | None:
         if state is not None:
-            _known[self.uri] = state
+            _known[self.path] = state
         return state
 
     def stored(self, schema: pa.Schema) -> pa.Schema:
@@ -99,7 +98,7 @@ class DeltaTable(TableLog):
         if not self.storage.puts_new:
             raise CannotCommit(
                 f"Table {self.name} at {self.path}: a Delta log cannot be written there without Spark.",
-                hint="Only folders and S3 can put a file if there is none of its name.",
+                hint="Only folders, S3 and Azure can put a file if there is none of its name.",
             )
         version, text = state.version + 1, written(actions)
         if not put_version(self.storage, states.commit_path(version), text):
@@ -114,7 +113,7 @@ class DeltaTable(TableLog):
         """Of the log, which is then cleaned of what is older than its retention; the commit counts, whatever becomes of it."""
         lake = deltalake()
         try:
-            delta = lake.DeltaTable(self.uri, version=version, storage_options=self._options)
+            delta = lake.DeltaTable(self.path, version=version, storage_options=self._options)
             delta.create_checkpoint()
             if str(delta.metadata().configuration.get("delta.enableExpiredLogCleanup")).lower() != "false":
                 delta.cleanup_metadata()
@@ -124,7 +123,7 @@ class DeltaTable(TableLog):
     def expire(self, keep: Collection[int], older_than: float | None) -> int:
         lake = deltalake()
         try:
-            delta = lake.DeltaTable(self.uri, storage_options=self._options)
+            delta = lake.DeltaTable(self.path, storage_options=self._options)
             hours = None if older_than is None else max(0, int((time.time() - older_than) / 3600))
             gone = delta.vacuum(
                 hours,

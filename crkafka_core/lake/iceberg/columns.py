@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from crkafka_core.lake import evolution, kinds
+from crkafka_core.lake import evolution
 from crkafka_core.lake.port import CannotCommit
 
 Field = dict[str, Any]
@@ -32,7 +32,6 @@ _PLAIN = {
     "binary": pa.binary(),
     "uuid": pa.binary(16),
 }
-_NAMES = {kind: name for name, kind in _PLAIN.items()} | {pa.int8(): "int", pa.int16(): "int"}
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
 _FIXED = re.compile(r"fixed\[(\d+)\]")
 
@@ -66,25 +65,38 @@ def arrow_type(kind: Any) -> pa.DataType:
 def iceberg_type(kind: pa.DataType) -> Any:
     """A type in the words of Iceberg; in place of each field's id there is none yet."""
     t = pa.types
-    try:
-        stored = kinds.stored(kind)
-    except kinds.NoPlace:
-        stored = pa.null()
-    if t.is_struct(stored):
-        return {"type": "struct", "fields": [_new_field(each) for each in stored]}
-    if t.is_map(stored):
-        return {"type": "map", "key": iceberg_type(stored.key_type), "value": iceberg_type(stored.item_type)}
-    if t.is_list(stored):
-        return {"type": "list", "element": iceberg_type(stored.value_type)}
-    if t.is_decimal(stored):
-        return f"decimal({stored.precision}, {stored.scale})"
-    if t.is_fixed_size_binary(stored):
-        return f"fixed[{stored.byte_width}]"
-    if stored not in _NAMES:
-        raise CannotCommit(
-            f"Arrow's type {kind} has no place in an Iceberg table.", hint="Let the shape give another type."
-        )
-    return _NAMES[stored]
+    if t.is_dictionary(kind):
+        return iceberg_type(kind.value_type)
+    if t.is_struct(kind):
+        return {"type": "struct", "fields": [_new_field(each) for each in kind]}
+    if t.is_map(kind):
+        return {"type": "map", "key": iceberg_type(kind.key_type), "value": iceberg_type(kind.item_type)}
+    if t.is_list(kind) or t.is_large_list(kind) or t.is_fixed_size_list(kind):
+        return {"type": "list", "element": iceberg_type(kind.value_type)}
+    if t.is_decimal(kind):
+        return f"decimal({kind.precision}, {kind.scale})"
+    if t.is_fixed_size_binary(kind):
+        return f"fixed[{kind.byte_width}]"
+    if t.is_timestamp(kind) and kind.unit != "ns":
+        return "timestamptz" if kind.tz else "timestamp"
+    tests = (
+        (t.is_boolean, "boolean"),
+        (lambda k: k in (pa.int64(), pa.uint32()), "long"),
+        (lambda k: t.is_integer(k) and k != pa.uint64(), "int"),
+        (t.is_float32, "float"),
+        (t.is_float16, "float"),
+        (t.is_float64, "double"),
+        (t.is_date, "date"),
+        (t.is_time, "time"),
+        (lambda k: t.is_string(k) or t.is_large_string(k) or t.is_string_view(k), "string"),
+        (lambda k: t.is_binary(k) or t.is_large_binary(k) or t.is_binary_view(k), "binary"),
+    )
+    for matches, name in tests:
+        if matches(kind):
+            return name
+    raise CannotCommit(
+        f"Arrow's type {kind} has no place in an Iceberg table.", hint="Let the shape give another type."
+    )
 
 
 def _new_field(each: pa.Field) -> Field:

@@ -48,7 +48,7 @@ class PathLog(IcebergLog):
         if not storage.puts_new:
             raise CannotCommit(
                 f"{storage.url} cannot write a file only if it is new, so two writers of a table could not be told apart.",
-                hint="Use a local path or s3://, a catalog, or let Spark commit.",
+                hint="Use a folder, s3://… or abfss://…, or a catalog.",
             )
 
     def newest(self) -> tuple[Metadata, _Version] | None:
@@ -74,7 +74,7 @@ class PathLog(IcebergLog):
         first = columns.new_schema(schema)
         spec = partitions.new_spec(parts, first)
         # As Hadoop's file systems name it, by which Spark reads a table at a path; other readers take that too.
-        location = hadoop_url(self.storage.url.split("?")[0].rstrip("/"))
+        location = hadoop_url(self.storage.url)
         base = tables.empty(location, str(uuid.uuid4()), first, spec, columns.last_id(first), int(time() * 1000))
         base = Metadata({**base.content, "properties": dict(properties)})
         return IcebergSnapshot(self, base, _Version(0, ""), None).commit(stamp)
