@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from checkpoints_db import SqlStore, initialise, open_store
-from crkafka_core.plane import cuts, epochs, retire
+from crkafka_core.plane import contributions, epochs, merging, retire
 from crkafka_core.protocol import merge as rules
 from tests.rigs.invariants import Broken
 from tests.rigs.memory import MemoryStore
@@ -73,8 +73,8 @@ def test_invariants_hold_on_postgres(postgres_url: str) -> None:
 
 
 _MUTANTS: dict[str, list[tuple[ModuleType, str, list[tuple[str, str]]]]] = {
-    "no epoch check": [(cuts, "contribute", [("part.epoch != region.epoch", "False")])],
-    "a stale base is accepted": [(cuts, "_mismatch", [("part.base != checkpoint.parent", "False")])],
+    "no epoch check": [(contributions, "contribute", [("part.epoch != region.epoch", "False")])],
+    "a stale base is accepted": [(contributions, "_mismatch", [("part.base != checkpoint.parent", "False")])],
     "members are counted, not compared": [
         (
             rules,
@@ -87,7 +87,7 @@ _MUTANTS: dict[str, list[tuple[ModuleType, str, list[tuple[str, str]]]]] = {
             ],
         ),
         (
-            cuts,
+            contributions,
             "_mismatch",
             [
                 ("mine is None or mine.incarnation != part.incarnation", "False"),
@@ -97,17 +97,17 @@ _MUTANTS: dict[str, list[tuple[ModuleType, str, list[tuple[str, str]]]]] = {
     ],
     "an old generation is accepted": [
         (
-            cuts,
+            contributions,
             "_mismatch",
             [("part.offsets and part.generation != checkpoint.generation", "False and checkpoint.generation")],
         )
     ],
     "a merge forgets a partition": [
-        (cuts, "_merged_map", [("for tp, o in contributed\n    ]", "for tp, o in contributed[1:]\n    ]")])
+        (merging, "_merged_map", [("for o in offsets:\n        tp", "for o in offsets[1:]:\n        tp")])
     ],
     "nothing compares with the parent": [
         (rules, "broken", [("o.from_offset != begins", "False")]),
-        (cuts, "_mismatch", [("part.offsets[tp][0] != due", "False")]),
+        (contributions, "_mismatch", [("part.offsets[tp][0] != due", "False")]),
     ],
     "an abort keeps its segments": [
         (
