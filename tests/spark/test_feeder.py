@@ -316,7 +316,10 @@ def test_K6_without_a_free_slot_tables_are_left_to_others(tmp_path: Path, monkey
         running.end()
 
 
-def test_K6_a_host_without_spark_feeds_by_a_process_that_ends_with_it(tmp_path: Path) -> None:
+def test_K6_a_host_without_spark_feeds_by_a_process_that_ends_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feeder_process, "PATIENCE", 150.0)  # a busy machine takes longer than a host waits
     url = f"sqlite:///{tmp_path}/crkafka.db"
     initialise(url)
     tables_ = declared(tmp_path, "bronze")
