@@ -7,10 +7,12 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from tempfile import TemporaryFile
 from typing import Any
 
@@ -187,18 +189,27 @@ def _host(config: RegionConfig, **options: Any) -> int:
 def _interrupts() -> Iterator[threading.Event]:
     """The first interrupt sets the event; a second one ends the process at once, but for SIGHUP, which a closed terminal may send twice."""
     stop = threading.Event()
+    caught: SimpleQueue[bool] = SimpleQueue()
+    """Whether each signal is a second interrupt. Handlers interrupt the main thread anywhere, also where it holds the event's lock."""
+    seen = False
 
     def interrupted(number: int, frame: object) -> None:
-        if stop.is_set():
-            end_soon = threading.Timer(AT_ONCE, _end)
-            end_soon.daemon = True
-            end_soon.start()
+        nonlocal seen
+        again, seen = seen or stop.is_set(), True
+        caught.put(again)
+        if again:
             raise KeyboardInterrupt
-        stop.set()
 
+    def react() -> None:
+        while not caught.get():
+            stop.set()
+        time.sleep(AT_ONCE)
+        _end()
+
+    threading.Thread(target=react, name="signals", daemon=True).start()
     before = {n: signal.signal(n, interrupted) for n in (signal.SIGINT, signal.SIGTERM)}
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # `nohup` ignores it
-        before[signal.SIGHUP] = signal.signal(signal.SIGHUP, lambda *_: stop.set())
+        before[signal.SIGHUP] = signal.signal(signal.SIGHUP, lambda *_: caught.put(False))
     try:
         yield stop
     finally:

@@ -13,6 +13,9 @@ import logging
 import os
 import signal
 import threading
+from collections.abc import Callable
+from functools import partial
+from queue import SimpleQueue
 
 from crkafka_core.config import RegionConfig
 from crkafka_core.model.errors import CrkafkaError
@@ -28,11 +31,24 @@ PATIENCE = 30.0
 
 def hold(pipe: int, config: RegionConfig, stop: threading.Event) -> None:
     """Watch the pipe and the signals from now on; to be called on the main thread."""
-    signalled = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: signalled.set())
     threading.Thread(target=_until_broken, args=(pipe, stop), name="leash", daemon=True).start()
-    threading.Thread(target=_after_signal, args=(signalled, config, stop), name="signals", daemon=True).start()
+    on_signal(partial(_after_signal, config, stop))
+
+
+def on_signal(act: Callable[[], None]) -> None:
+    """Call `act` on a thread of its own after SIGTERM or SIGINT; to be called on the main thread.
+
+    The handlers only put into a queue: they interrupt the main thread anywhere, also where it holds the lock of an event.
+    """
+    caught: SimpleQueue[int] = SimpleQueue()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, _: caught.put(number))
+
+    def react() -> None:
+        caught.get()
+        act()
+
+    threading.Thread(target=react, name="signals", daemon=True).start()
 
 
 def _until_broken(pipe: int, stop: threading.Event) -> None:
@@ -45,8 +61,7 @@ def _until_broken(pipe: int, stop: threading.Event) -> None:
     stop.set()
 
 
-def _after_signal(signalled: threading.Event, config: RegionConfig, stop: threading.Event) -> None:
-    signalled.wait()
+def _after_signal(config: RegionConfig, stop: threading.Event) -> None:
     if stop.wait(GRACE):
         return
     if not _stop_is_wanted(config):

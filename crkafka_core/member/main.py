@@ -7,7 +7,6 @@ import importlib
 import json
 import logging
 import os
-import signal
 import socket
 import sys
 import threading
@@ -453,8 +452,7 @@ def main(stdin: TextIO = sys.stdin) -> int:
         if order.get("leash"):
             leash.hold(stdin.fileno(), config, stop)
         else:
-            for number in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(number, lambda *_: stop.set())
+            leash.on_signal(stop.set)
         return run_member(config, order["name"], host=order.get("host", ""), stop=stop, hook=hook)
     except CrkafkaError as error:
         _log.error("%s", error)

@@ -63,6 +63,20 @@ def test_a_second_interrupt_of_a_host_ends_it_at_once_whatever_it_still_waits_fo
     assert (process.returncode, err) == (130, "interrupted\n") and time.monotonic() - began < 20
 
 
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupt_is_heard_also_while_the_main_thread_holds_the_lock_of_the_event(number: int) -> None:
+    """As between two instructions of `stop.wait`: a handler that sets the event then waits for its own thread."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    try:
+        with hosting._interrupts() as stop:
+            with stop._cond:
+                signal.raise_signal(number)
+            assert stop.wait(5)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 def test_an_interrupt_of_a_verb_with_spark_is_no_error_of_java(
     region_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import threading
+
+import pytest
+
+from crkafka_core.member import leash
 
 HANGS = """
 import ctypes, sys, threading
@@ -39,3 +45,17 @@ def test_k1_a_member_that_hangs_with_pythons_lock_is_gone_soon_after_its_host_an
         member.kill()
     assert member.returncode not in (0, -9)
     assert 'File "<string>", line 10 in <module>' in told
+
+
+@pytest.mark.timeout(30)
+def test_a_signal_is_heard_also_while_the_main_thread_holds_the_lock_of_the_event() -> None:
+    stop = threading.Event()
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        leash.on_signal(stop.set)
+        with stop._cond:
+            signal.raise_signal(signal.SIGTERM)
+        assert stop.wait(5)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
