@@ -29,7 +29,7 @@ def landed(reader: Reader, region: Region, tps: AbstractSet[TP]) -> dict[TP, int
     """Where all declared tables have acknowledged everything below, of these partitions; nothing when they are at the head, None without
     tables.
 
-    A table that lacks a fence may hold what is not on the line, even beyond the head: a commit that SQL acknowledged after the rewind.
+    A table that needs a fence may hold what is not on the line, even beyond the head: a commit that SQL acknowledged after the rewind.
     """
     declared = reader.select(Table)
     if not declared:

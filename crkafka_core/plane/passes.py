@@ -111,7 +111,7 @@ def passable(reader: Reader) -> list[tuple[list[Table], list[int]]]:
 
 
 def _idle(reader: Reader, near: Sequence[Table]) -> Iterator[list[Table]]:
-    """Families of which all tables are at one checkpoint, and none is written now or lacks a fence."""
+    """Families of which all tables are at one checkpoint, and none is written now or needs a fence."""
     written = {lease.kind for lease in reader.select(Lease, ("until", ">", reader.now()))}
     for family in tables.families(near):
         together = len({t.acknowledged for t in family}) == 1

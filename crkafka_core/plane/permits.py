@@ -67,11 +67,15 @@ def permit_commit(
 def permit_together(tx: Tx, names: Collection[str], *, holder: str, token: str, limit: int, most: int) -> list[Permit]:
     """Permit one write of what follows to those of the tables that are where the first is, and that no other writes or fences.
 
-    At most `limit` checkpoints, and `most` bytes of segments; none where one checkpoint has more.
+    At most `limit` checkpoints, and `most` bytes of segments; none where one checkpoint has more. The same token finds its own permits
+    again, of the same checkpoints: what was merged meanwhile is not theirs.
     """
     region = tx.region()
     restored.refuse(region)
     declared = [t for t in tx.select(Table, ("name", "in", list(names))) if not t.owes_fence]
+    if mine := [(table, commit) for table in declared if (commit := _mine(tx, table, token)) is not None]:
+        same = reading.plan(tx, region, ids=mine[0][1].checkpoints)
+        return [Permit(table, commit, _take(tx, table, holder, token), same) for table, commit in mine]
     first = min((t.acknowledged for t in declared), default=0)
     level = [_begun(tx, region, t) for t in declared if t.acknowledged == first]
     plan = _next(tx, region, level[0], None, limit) if level else None
@@ -117,7 +121,7 @@ def _next(tx: Tx, region: Region, table: Table, upto: int | None, limit: int | N
 
 
 def permit_fence(tx: Tx, name: str, *, holder: str, token: str) -> Permit | None:
-    """Permit the fence that a rewind asks for; None when the table lacks none (SPEC X4).
+    """Permit the fence that a rewind asks for; None if the table needs none (SPEC X4).
 
     It takes over the writer's lease: a late finish is refused by its number, a late write by the format.
     """
@@ -130,6 +134,8 @@ def permit_fence(tx: Tx, name: str, *, holder: str, token: str) -> Permit | None
     if held is not None and held.token != token and held.data_json != tables.fence_data(table):
         tx.put(replace(held, until=0.0))
     nothing = reading.ReadPlan(region=region.name, uid=region.uid, line=())
+    if (mine := _mine(tx, table, token)) is not None:
+        return Permit(table, mine, _take(tx, table, holder, token, tables.fence_data(table)), nothing)
     return _issue(tx, table, nothing, FENCE, holder, token)
 
 
@@ -150,11 +156,9 @@ def take(tx: Tx, name: str, *, holder: str, token: str) -> Lease:
 
 
 def _issue(tx: Tx, table: Table, plan: reading.ReadPlan, kind: str, holder: str, token: str) -> Permit:
-    """The writer's lease, and a commit with a number of its own; the same token finds its own commit again."""
+    """The writer's lease, and a commit with a number of its own, which overtakes what is unfinished."""
     lease = _take(tx, table, holder, token, tables.fence_data(table) if kind == FENCE else "{}")
     unfinished = tx.select(TableCommit, ("table", "=", table.name), ("status", "=", OPEN))
-    if mine := [commit for commit in unfinished if commit.token == token]:
-        return Permit(table, mine[0], lease, plan)
     number = table.commits + 1
     ends = {ADVANCE: (table.acknowledged, max(plan.checkpoints, default=0)), FENCE: (0, tx.region().head)}
     after, upto = ends.get(kind, (0, 0))

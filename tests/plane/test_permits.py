@@ -52,6 +52,19 @@ def test_the_same_token_finds_its_own_permit_again(landing: Landing) -> None:
     assert table(landing).commits == 1
 
 
+def test_K6_tables_of_one_pass_find_their_permits_again_of_the_same_checkpoints(landing: Landing) -> None:
+    """The answer to the commit of the permits was lost, and the store tries their transaction again, behind the next merge."""
+
+    def ask(tx: Tx) -> list[Permit]:
+        return permits.permit_together(tx, ["bronze"], holder="a", token="a", limit=9, most=1 << 30)
+
+    landing.land(10)
+    (first,) = landing.do(ask)
+    landing.land(10)
+    (again,) = landing.do(ask)
+    assert again.commit == first.commit and again.plan.checkpoints == first.plan.checkpoints == (1,)
+
+
 def test_a_finish_repeated_after_an_unknown_outcome_changes_nothing(landing: Landing) -> None:
     landing.land(10)
     made = allowed(landing)
