@@ -85,6 +85,10 @@ class KafkaCluster:
         return ",".join(f"127.0.0.1:{node.port}" for node in self._state.nodes)
 
     @property
+    def cluster_id(self) -> str:
+        return self._state.cluster_id
+
+    @property
     def admin(self) -> AdminClient:
         """One admin client of this process for the cluster."""
         if self._admin is None:
