@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -183,7 +184,11 @@ def send(kafka: KafkaCluster, topic: str, count: int, acks: str = "1") -> None:
 
 
 def until(condition: Callable[[], bool], within: float = 60.0) -> None:
+    """Wait for it; a node that is just starting may not answer."""
     end = time.monotonic() + within
-    while not condition():
+    while True:
+        with suppress(KafkaException):
+            if condition():
+                return
         assert time.monotonic() < end
         time.sleep(0.3)
