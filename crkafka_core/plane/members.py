@@ -300,31 +300,53 @@ def fail(tx: Tx, name: str, incarnation: str, why: str) -> None:
 
 
 def behind(region: Region, there: Collection[Member]) -> list[Member]:
-    """Live members whose last report, withdrawn or not, shows an older generation than another's (SPEC G4).
+    """Live members that are cut off from Kafka, as another's report shows: its generation is newer (SPEC G4).
 
     One that never reported is not among them: it may wait for the others to poll before Kafka lets it in. None are while a cut is open:
-    behind its mark a member polls, and reports a rebalance once the cut is over (SPEC D5). Member epochs are compared where two hold one
-    partition: each member has its own. One that has withdrawn its report may hold any.
+    behind its mark a member polls, and reports a rebalance once the cut is over (SPEC D5).
+
+    Member epochs are compared where two hold one partition, for each member has its own. A member without a partition is behind when
+    another has reached a newer epoch of the region; or, once it has withdrawn its report, has reported a newer one in the region's.
     """
     if region.phase is Phase.CUTTING:
         return []
-    newest: dict[TP | bool, int] = {}
+    reached = max((m.epoch for m in there), default=0)
+    newest: dict[TP | int, int] = {}
     for m in there:
         if m.assignment_json:
-            for at in {m.member_epochs, *_compared(m)}:
+            places: set[TP | int] = {m.epoch, *unpack(m.assignment_json)} if m.member_epochs else {_GROUP}
+            for at in places:
                 newest[at] = max(m.generation, newest.get(at, -1))
-    return [m for m in there if 0 <= m.generation < max((newest.get(at, -1) for at in _compared(m)), default=-1)]
+
+    def is_behind(m: Member) -> bool:
+        older_epoch = m.epoch < reached and _by_region_epoch(m)
+        return older_epoch or m.generation < max((newest.get(at, -1) for at in _compared(region, m)), default=-1)
+
+    return [m for m in there if m.generation >= 0 and is_behind(m)]
 
 
-def _compared(m: Member) -> Collection[TP | bool]:
-    """Where its generation is compared with others': in the group of its protocol, or at each partition."""
-    return unpack(m.assignment_json) if m.member_epochs and m.assignment_json else {m.member_epochs}
+_GROUP = -1
+"""Where generations of the classic protocol are compared."""
+
+
+def _compared(region: Region, m: Member) -> Collection[TP | int]:
+    """Where its generation is compared with others': in the group, or, if it is its own, at each partition or in the region's epoch."""
+    if not m.member_epochs:
+        return (_GROUP,)
+    if m.assignment_json:
+        return unpack(m.assignment_json)
+    return (m.epoch,) if m.epoch == region.epoch else ()
+
+
+def _by_region_epoch(m: Member) -> bool:
+    """Whether no epoch of Kafka's shows that it is behind: it has one of its own, and holds nothing."""
+    return m.member_epochs and not (m.assignment_json and unpack(m.assignment_json))
 
 
 def watch_generations(tx: Tx, stale_after: float, silent_after: float) -> None:
     """Declare members lost that are behind for too long: they are cut off from Kafka alone (SPEC G4).
 
-    A member that has withdrawn its report gets `silent_after`: it may be resolving its starts in the new generation.
+    A member that has withdrawn its report gets `silent_after`, and so does a spare by member epochs: it may be resolving its starts.
     """
     there = roster.live(tx)
     late, now = behind(tx.region(), there), tx.now()
@@ -334,5 +356,6 @@ def watch_generations(tx: Tx, stale_after: float, silent_after: float) -> None:
                 tx.put(replace(m, stale_since=0.0))
         elif not m.stale_since or m.stale_since > now:  # the clock stepped back
             tx.put(replace(m, stale_since=now))
-        elif now - m.stale_since >= (stale_after if m.assignment_json else silent_after):
-            _lose(tx, m, f"it shows generation {m.generation}, others a newer one", by="generation watch")
+        elif now - m.stale_since >= (silent_after if not m.assignment_json or _by_region_epoch(m) else stale_after):
+            why = f"it shows generation {m.generation} in epoch {m.epoch}, others a newer one"
+            _lose(tx, m, why, by="generation watch")

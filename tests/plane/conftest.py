@@ -47,8 +47,16 @@ def _index(name: str) -> int:
 class Kit:
     """One region of two partitions; `now` is the database's time."""
 
-    def __init__(self, wanted: int = 2, tables: tuple[str, ...] = (), period: float = 60.0, **changed: float) -> None:
+    def __init__(
+        self,
+        wanted: int = 2,
+        tables: tuple[str, ...] = (),
+        period: float = 60.0,
+        member_epochs: bool = False,
+        **changed: float,
+    ) -> None:
         self.now = 1_000.0
+        self.member_epochs = member_epochs
         self.wanted = wanted
         self.generation = 1
         self.launches = 0
@@ -89,7 +97,8 @@ class Kit:
         self.launches += 1
         incarnation = f"i{self.launches}"
         launch = self.do(lambda tx: members.launch(tx, name))
-        self.do(lambda tx: members.register(tx, members.Registration(name, incarnation, launch, 0, "cluster", "group")))
+        who = members.Registration(name, incarnation, launch, 0, "cluster", "group", member_epochs=self.member_epochs)
+        self.do(lambda tx: members.register(tx, who))
         self.live[name] = incarnation
         return incarnation
 

@@ -50,24 +50,62 @@ def test_G4_who_is_behind_and_has_withdrawn_its_report_has_a_whole_session(
 
 
 @pytest.mark.parametrize(
-    ("held", "other", "behind"),
-    [({P0}, {P1}, False), ({P0, P1}, {P1}, True), (set(), {P0, P1}, False), (None, {P0, P1}, True)],
-    ids=["disjoint", "both hold one", "idle", "withdrawn"],
+    ("held", "other", "reached", "behind"),
+    [
+        ({P0}, {P1}, (4, 4), False),
+        ({P0}, {P1}, (3, 4), False),
+        ({P0, P1}, {P1}, (4, 4), True),
+        (set(), {P0, P1}, (4, 4), False),
+        (set(), {P0, P1}, (3, 4), True),
+        (None, {P1}, (3, 3), False),
+        (None, {P1}, (3, 4), True),
+        (None, {P0, P1}, (4, 4), True),
+    ],
+    ids=[
+        "disjoint",
+        "disjoint in an older epoch of the region",
+        "both hold one",
+        "idle",
+        "idle in an older epoch of the region",
+        "withdrawn, and no report in the epoch of the region",
+        "withdrawn in an older epoch of the region",
+        "withdrawn in the epoch of the region",
+    ],
 )
 def test_G4_member_epochs_are_compared_where_two_hold_one_partition(
-    kit: Kit, held: set[TP] | None, other: set[TP], behind: bool
+    kit: Kit, held: set[TP] | None, other: set[TP], reached: tuple[int, int], behind: bool
 ) -> None:
+    """Without a partition, the region's epochs are compared."""
     kit.running()
-    old, new = (replace(kit.member(n), member_epochs=True) for n in (0, 1))
+    region = replace(kit.row, epoch=4)
+    old, new = (replace(kit.member(n), member_epochs=True, epoch=reached[n]) for n in (0, 1))
     old = replace(old, generation=4, assignment_json="" if held is None else pack(held))
     new = replace(new, generation=7, assignment_json=pack(other))
-    assert members.behind(kit.row, [old, new]) == ([old] if behind else [])
+    assert members.behind(region, [old, new]) == ([old] if behind else [])
 
 
-def test_G4_nobody_is_lost_while_no_generation_advances(kit: Kit) -> None:
-    """SPEC G4: in a full outage of Kafka nobody is lost."""
-    kit.running()
-    kit.advance(3_600.0)
+def test_44_spare_by_member_epochs_that_is_cut_off_from_kafka_alone_is_lost_after_a_session() -> None:
+    """SPEC G4; fault 44: its last report holds nothing, and shows no older epoch of Kafka's where another holds something."""
+    kit = Kit(wanted=3, member_epochs=True, session_timeout=45.0, reset_timeout=180.0).running()
+    kit.dies(0)
+    kit.settle()
+    assert kit.row.phase is Phase.RESETTING, "it waits for the spare"
+    kit.advance(44.5)
+    assert kit.member(2).status is MemberStatus.LIVE
+    kit.advance(0.5)
+    assert kit.member(2).status is MemberStatus.LOST
+    assert kit.row.phase is Phase.RUNNING
+
+
+@pytest.mark.parametrize("member_epochs", [False, True])
+def test_G4_nobody_is_lost_while_no_generation_advances(member_epochs: bool) -> None:
+    """SPEC G4: in a full outage of Kafka nobody is lost, also while a report is withdrawn."""
+    kit = Kit(member_epochs=member_epochs).running()
+    if member_epochs:  # as is usual there
+        kit.report(1, {P1}, generation=3)
+    kit.rebalance(0)
+    for _ in range(2):
+        kit.advance(3_600.0)
     assert {kit.member(n).status for n in (0, 1)} == {MemberStatus.LIVE}
 
 
