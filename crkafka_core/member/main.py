@@ -72,8 +72,8 @@ the region wants it (again) after all."""
 def why_not_again(code: int) -> str:
     """An end for good, in words."""
     return (
-        "was refused: the group is another region's, the region has another group, the control plane is a copy, or this program or its "
-        "configuration is too old; its log says which"
+        "was refused: the group is another region's, the region has another group, the control plane is a copy, this program or its "
+        "configuration is too old, or its group.protocol is not the other members'; its log says which"
         if code == REFUSED
         else "has been taken over by another process of its name"
     )

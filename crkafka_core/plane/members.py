@@ -12,7 +12,7 @@ from crkafka_core.model.errors import NotRunning, OldConfiguration, Stale, Super
 from crkafka_core.model.offsets import TP, pack, unpack
 from crkafka_core.model.phase import FLOWING, Phase, Wanted
 from crkafka_core.model.plural import plural
-from crkafka_core.model.rows import Filler, Group, Launch, Member, MemberStatus, Region, ResetCause
+from crkafka_core.model.rows import Filler, Group, Launch, Member, MemberStatus, Region, Reset, ResetCause
 from crkafka_core.plane import cuts, events, merging, numbers, pauses, roster, starts
 from crkafka_core.plane.handover import Handover
 from crkafka_core.protocol import subscription as subscriptions
@@ -59,6 +59,7 @@ def register(tx: Tx, who: Registration) -> Member:
         )
     _refuse_unwanted(region, who)
     _check_subscription(tx, region, who)
+    _check_protocol(tx, region, who)
     drawn = tx.get(Launch, who.name)
     if drawn is None or drawn.number < who.launch:
         # It was drawn before SQL went back in time: who comes next is later all the same.
@@ -110,6 +111,25 @@ def _check_subscription(reader: Reader, region: Region, who: Registration) -> No
             f"{who.name} was started with an older configuration of region {region.name}: it reads {', '.join(late)}, which the "
             "configuration no longer does.",
             hint="Start its host with the new configuration, or put the topic back into it.",
+        )
+
+
+def _check_protocol(reader: Reader, region: Region, who: Registration) -> None:
+    """Refuse a member beside live ones of the group's other protocol: Kafka mixes them, and their generations do not compare (SPEC R1).
+
+    One that registered before the last start, and has reported nothing since, does not count: it may be dead, and the refused one would
+    be the first to see that.
+    """
+    started = reader.get(Reset, region.started_epoch)
+    since = started.at if started is not None else 0.0
+    others = [m for m in roster.live(reader) if m.member_epochs != who.member_epochs and m.name != who.name]
+    if m := next((m for m in others if m.registered_at >= since or m.epoch >= region.started_epoch), None):
+        protocols = {True: "consumer", False: "classic"}
+        raise OldConfiguration(
+            f"{who.name} has group.protocol {protocols[who.member_epochs]}, but {m.name} of region {region.name} is live with "
+            f"group.protocol {protocols[m.member_epochs]}.",
+            hint="Change the protocol while the region is stopped: `crkafka stop`, start every host again with one configuration, "
+            "`crkafka start`.",
         )
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from crkafka_core.model.errors import NotRunning, Stale, Superseded, WrongRegion
+from crkafka_core.model.errors import NotRunning, OldConfiguration, Stale, Superseded, WrongRegion
 from crkafka_core.model.offsets import TP, pack
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Launch, Member, MemberStatus, Region
@@ -230,6 +230,31 @@ def test_G5_who_is_not_wanted_is_refused_with_what_to_do(kit: Kit) -> None:
     found = refused("orders/2")
     assert "orders wants 2 members; orders/2 is not one" in str(found) and "`crkafka scale`" in (found.hint or "")
     assert kit.read(lambda reader, _: reader.count(Member)) == 2
+
+
+@pytest.mark.parametrize("new", [True, False], ids=["to KIP-848", "to classic"])
+def test_R1_member_of_the_other_protocol_is_refused_until_the_region_was_stopped(new: bool) -> None:
+    """Kafka lets both share a group, but not one generation: each cut failed, and its error blamed a member of one of them."""
+    kit = Kit(member_epochs=not new).running()
+    kit.do(lambda tx: members.leave(tx, "orders/1", kit.live["orders/1"]))
+    kit.member_epochs = new
+    words = {True: "group.protocol consumer", False: "group.protocol classic"}
+    with pytest.raises(
+        OldConfiguration, match=f"orders/1 has {words[new]}, but orders/0 .* {words[not new]}"
+    ) as refused:
+        kit.register(1)
+    assert "`crkafka stop`" in (refused.value.hint or "")
+    assert kit.member(1).status is MemberStatus.LEFT
+    kit.do(lambda tx: life.stop(tx, token="x", by="test"))
+    kit.hand_over()
+    kit.advance(60.0)
+    assert kit.row.phase is Phase.IDLE
+    kit.do(lambda tx: life.start(tx, by="test"))
+    kit.register(1)  # orders/0 was killed before the start: no process of the other protocol is left
+    assert kit.member(0).status is MemberStatus.LIVE
+    kit.register(0)
+    kit.settle()
+    assert kit.row.phase is Phase.RUNNING
 
 
 @pytest.mark.parametrize(("cluster", "group"), [("another", "group"), ("cluster", "another")])
