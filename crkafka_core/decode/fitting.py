@@ -160,8 +160,10 @@ def _decimal(value: Any, kind: pa.DataType, path: str) -> Decimal:
         return Decimal(0)
     sign, digits, exponent = number.as_tuple()
     assert isinstance(exponent, int)
-    while exponent < -kind.scale and digits[-1] == 0:
-        digits, exponent = digits[:-1], exponent + 1
+    zeros = 0
+    while exponent + zeros < -kind.scale and digits[-1 - zeros] == 0:
+        zeros += 1
+    digits, exponent = digits[: len(digits) - zeros], exponent + zeros
     if exponent < -kind.scale or len(digits) + exponent > kind.precision - kind.scale:
         raise Misfit(f"column {path}: {_shown(value)} is no {kind}")
     return Decimal((sign, digits + (0,) * (exponent + kind.scale), -kind.scale))

@@ -22,6 +22,8 @@ from crkafka_core.decode.fitting_bulk import FIRST, FIRST_DAY, LAST, LAST_DAY, i
 _UTC = pa.timestamp("us", tz="UTC")
 _ODD_NUMBER = r'[:\[,]\s*"?\s*[-+]?(?:[0-9.]*[eE][-+]?[0-9]{2,}|[0-9.]{50,})\s*[",}\]\s]|\\u00[2-6]'  # or a text that may hide one
 """Numbers that Arrow converts to wrong decimals, or that end its process: with a large exponent or very many digits."""
+_BRACKETS, _DIGITS = 900, 1000
+"""Of a record that Python may refuse for its nesting or a number's length, where Arrow does not look at fields that no column wants."""
 
 
 class JsonBulk:
@@ -66,7 +68,7 @@ class JsonBulk:
         return placed(pieces, of_rows, len(values), self.kind)
 
     def _texts(self, values: pa.Array) -> tuple[pa.Array, np.ndarray[Any, Any]]:
-        """Texts, and which of them Arrow's parser must not get: those that are not UTF-8 or have odd numbers."""
+        """Texts, and which of them Arrow's parser must not get: those that are not UTF-8, have odd numbers, or that Python may refuse."""
         try:
             texts, left = values.cast(pa.string()), np.zeros(len(values), bool)
         except pa.ArrowInvalid:
@@ -75,6 +77,12 @@ class JsonBulk:
         if self._decimals:
             odd = pc.match_substring_regex(texts, _ODD_NUMBER)
             left |= pc.fill_null(odd, True).to_numpy(zero_copy_only=False)
+        long = np.flatnonzero(pc.fill_null(pc.binary_length(texts), 0).to_numpy() > min(_BRACKETS, _DIGITS))
+        if len(long):
+            some = texts.take(pa.array(long))
+            brackets = pc.add(pc.count_substring(some, "["), pc.count_substring(some, "{"))
+            odd = pc.or_(pc.greater(brackets, _BRACKETS), pc.match_substring_regex(some, f"[0-9]{{{_DIGITS}}}"))
+            left[long] |= odd.to_numpy(zero_copy_only=False)
         return texts, left
 
     def _lines(self, texts: pa.Array) -> pa.Array:

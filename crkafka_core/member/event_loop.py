@@ -406,5 +406,6 @@ class EventLoop:
         metadata = {tp: self._commit_metadata(starts.base, tp, at, at) for tp, at in starts.offsets.items()}
         try:
             self._consumer.commit(starts.offsets, metadata, starts.leader_epochs, patience=MOMENT)
+            self.troubles.commit_not_refused()
         except CrkafkaError as error:
             _log.warning("committing checkpoint %s to Kafka: %s", starts.base, error)

@@ -10,6 +10,7 @@ import socket
 import struct
 import sys
 import threading
+import time
 from contextlib import suppress
 from dataclasses import replace
 from decimal import Decimal
@@ -297,6 +298,27 @@ def test_odd_decimals_are_decoded_one_by_one_and_the_others_in_bulk(monkeypatch:
     ]
     assert reasons[:200] + reasons[201:] == [None] * 201
     assert reasons[200] == "column sum: Decimal('1E-999999999') is no decimal128(12, 2)"
+
+
+@pytest.mark.parametrize(
+    "ignored",
+    [b"[" * 2000 + b"]" * 2000, b'{"a":' * 2000 + b"1" + b"}" * 2000, b"1" * 5000],
+    ids=["lists", "objects", "digits"],
+)
+def test_a_field_that_no_column_wants_is_judged_the_same_beside_any_record(ignored: bytes) -> None:
+    odd = b'{"id": 1, "x": ' + ignored + b"}"
+    (alone,), (reason,) = decoded([odd], OneByOne())
+    rows, reasons = decoded([b'{"id": 0}', odd, b'{"id": 2}'], Json())
+    assert (rows[1], reasons) == (alone, [None, reason, None])
+    assert reason is not None
+
+
+def test_a_decimal_with_very_many_zeros_is_read_in_time() -> None:
+    zeros = b"0" * 500_000
+    began = time.process_time()
+    rows, reasons = decoded([b'{"sum": 1.%b}' % zeros, b'{"sum": "1.%b1"}' % zeros], Json())
+    assert (rows[0] and rows[0]["sum"], reasons[0]) == (Decimal("1.00"), None) and reasons[1] is not None
+    assert time.process_time() - began < 20
 
 
 def test_lines_that_are_json_only_together_are_bad_records() -> None:

@@ -299,3 +299,20 @@ def test_92_whatever_a_commit_is_answered_it_aborts_the_cut_and_only_rights_stop
             member.clock.time += seconds
             member.loop._commit_cut(1, merged=False)
         assert bool(member.asked_for(sg.Halt)) is (code in REFUSED), told
+
+
+def test_x11_a_commit_of_the_head_that_is_accepted_between_two_refusals_ends_the_minute(client: GroupConsumer) -> None:
+    member = Member(client)
+    member.assign()
+    member.run(50.0)
+    member.submitter.taken = TakenOffsets(1, 1, dict.fromkeys(TPS, (0, 5, 5)), {})
+    committer = Committer()
+    client._commits = Commits(committer, "g", 10.0)
+    committer.code = KafkaError.GROUP_AUTHORIZATION_FAILED
+    member.loop._commit_cut(1, merged=False)
+    committer.code = 0
+    member.loop._commit_starts(sg.CommitStarts(dict.fromkeys(TPS, 0), 0))
+    committer.code = KafkaError.GROUP_AUTHORIZATION_FAILED
+    member.clock.time += 3600.0
+    member.loop._commit_cut(1, merged=False)
+    assert not member.asked_for(sg.Halt)
