@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,6 +14,7 @@ from typing import Any
 import dagster as dg
 import pandas
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import DataFrame
 
 from crkafka_core.control import Tx
@@ -21,6 +23,7 @@ from crkafka_core.model.errors import Refused
 from crkafka_core.model.rows import Checkpoint, Segment
 from crkafka_core.plane import reading
 from crkafka_core.plane import tables as plane_tables
+from crkafka_core.segments.batch import CHECKPOINT
 from crkafka_core.spark import frames
 from dagster_project import consistent_region, opened, partitions, resources, windows
 from dagster_project.assets import checks
@@ -210,7 +213,6 @@ def test_what_others_wrote_into_a_table_is_told_with_the_remedy(
         assert (outcome["nothing_foreign"].passed, outcome["nothing_foreign"].description) == (said is None, said)
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize("tables", BRONZE)
 def test_a_table_keeps_up_by_a_range_and_a_backfill_rewrites_it(landed: LandedSeat) -> None:
     for _ in range(3):
@@ -249,15 +251,8 @@ def acknowledged(seat: LandedSeat) -> int:
 
 def rows(seat: LandedSeat) -> dict[int, int]:
     """Rows per checkpoint as the table is read."""
-    from crkafka_core.spark.schema import CHECKPOINT
-    from crkafka_core.spark.tables import read_table
-    from dagster_project import SparkSessionResource
-
-    spark = SparkSessionResource(definition=seat.resource.definition).session()
-    return {
-        r[CHECKPOINT]: r["count"]
-        for r in read_table(spark, seat.resource.handle, "bronze").groupBy(CHECKPOINT).count().collect()
-    }
+    table = DeltaTable(seat.config.tables[0].path).to_pyarrow_table()
+    return dict(sorted(Counter(table[CHECKPOINT].to_pylist()).items()))
 
 
 def run_range(seat: LandedSeat, asset: dg.AssetsDefinition, first: int, last: int) -> dg.ExecuteInProcessResult:

@@ -232,7 +232,7 @@ def test_with_twenty_thousand_partitions_a_tick_reads_only_what_is_new(landed: L
     whole, rows, _ = tick(publish.PublishCursor())
     assert whole.change == Change((key_of(20_000),), ()) and rows <= 2
     landed.instance.add_dynamic_partitions(landed.names.partitions, [key_of(20_000)])
-    assert min(tick(publish.PublishCursor())[2] for _ in range(10)) < 0.1
+    assert min(tick(publish.PublishCursor())[2] for _ in range(10)) < 0.5
     quiet, rows, _ = tick(whole.cursor)
     assert quiet.change == Change() and rows == 0
     assert min(tick(whole.cursor)[2] for _ in range(3)) < 0.03
