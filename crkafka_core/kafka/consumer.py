@@ -12,7 +12,7 @@ from __future__ import annotations
 import ctypes
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -357,7 +357,7 @@ class GroupConsumer:
         placed = [self._at(tp, nexts.get(tp, _PLACEHOLDER)) for tp in sorted(again)]
         try:
             if self._incremental:
-                self._consumer.incremental_unassign(_bare(again))
+                self._take_away(self._consumer, again)
                 self._consumer.incremental_assign(placed)
             else:
                 self._consumer.unassign()
@@ -420,7 +420,7 @@ class GroupConsumer:
         kept = self._held - tps if self._incremental else frozenset()
         try:
             if self._incremental:
-                consumer.incremental_unassign(partitions)
+                self._take_away(consumer, tps)
                 self._pause(self._flowing & kept)
             else:
                 consumer.unassign()
@@ -430,6 +430,11 @@ class GroupConsumer:
         self._note(rebalance, held=kept)
         if self._member_epochs and rebalance is not None:  # an assignment follows only where something is added
             self._note(replace(rebalance, kind=Kind.ASSIGNED, partitions=kept), held=kept)
+
+    def _take_away(self, client: Any, tps: Collection[TP]) -> None:
+        """Unassign these, as far as the client has them: after an assignment that failed it does not, and would refuse the whole."""
+        here = tps if self._closing else _tps(client.assignment()).intersection(tps)
+        client.incremental_unassign(_bare(here))
 
     def _pause(self, tps: Iterable[TP]) -> None:
         if bare := _bare(tps):

@@ -7,7 +7,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -16,6 +18,7 @@ from crkafka_core.dev.kafka import KafkaCluster
 from crkafka_core.kafka import consumer
 from crkafka_core.kafka.admin import Committed, KafkaAdmin
 from crkafka_core.kafka.commits import Commits
+from crkafka_core.kafka.consumer import GroupConsumer
 from crkafka_core.kafka.errors import Fenced, GroupRebalanced, KafkaUnavailable, NotAllowed, PolledTooLate
 from crkafka_core.kafka.events import Polled, generation_of
 from crkafka_core.kafka.group import report
@@ -103,6 +106,68 @@ def test_R1_an_incremental_protocol_tells_all_that_is_held_and_keeps_nothing_flo
     b.consumer.close()
     a.poll_until(lambda: a.consumer.held == parts(topic, 4))
     assert a.rebalances[-1] == ("assigned", parts(topic, 4))
+
+
+class _RefusingClient:
+    """A consumer that refuses the next assignment of partitions."""
+
+    def __init__(self, client: Any) -> None:
+        self._client, self._refuses = client, True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    def incremental_assign(self, partitions: list[TopicPartition]) -> None:
+        if self._refuses and partitions:
+            self._refuses = False
+            self._client.incremental_assign(
+                []
+            )  # an assignment was called for, so that the binding makes none by itself
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        self._client.incremental_assign(partitions)
+
+
+@pytest.mark.parametrize(
+    "protocol", [pytest.param(KIP_848, marks=pytest.mark.soak), COOPERATIVE], ids=["kip848", "cooperative"]
+)
+def test_an_incremental_assignment_that_failed_can_be_revoked_and_is_made_by_a_later_seek(
+    probe: MakeProbe,
+    new_topic: NewTopic,
+    generator: Generator,
+    protocol: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The client refuses to unassign what it does not have: each later try failed with it."""
+    topic = new_topic(2)
+    generator.send(topic, 200, partitions=2)
+    on_assign, clients = GroupConsumer._on_assign, []
+
+    def refused(self: GroupConsumer, client: Any, partitions: list[TopicPartition]) -> None:
+        if partitions and not clients:
+            client = _RefusingClient(client)
+            clients.append(client)
+        on_assign(self, client, partitions)
+
+    monkeypatch.setattr(GroupConsumer, "_on_assign", refused)
+    a = probe([topic], properties=protocol)
+    a.poll_until(lambda: a.consumer.held == parts(topic, 2))
+    b = probe([topic], properties=protocol)
+    a.poll_until(lambda: len(a.consumer.held) == len(b.consumer.held) == 1, others=[b])
+    assert len(a.errors) == 1, a.errors
+    (kept,) = a.consumer.held
+
+    def read_from(offset: int) -> bool:
+        if not a.consumer.flowing:  # or a last rebalance stopped it
+            a.start_at(offset)
+        return {offset, 99} <= set(a.offsets().get(kept, []))
+
+    for again, offset in (a.consumer.seek, 40), (a.consumer._assign_again, 70):
+        monkeypatch.setattr(a.consumer, "_consumer", _RefusingClient(a.consumer._consumer))
+        with pytest.raises(KafkaUnavailable):
+            again({kept: offset})
+        a.consumer.flow([])
+        a.polled.clear()
+        a.poll_until(partial(read_from, offset), others=[b])
 
 
 @BOTH_WAYS
