@@ -255,14 +255,20 @@ def _check_protocol(properties: Mapping[str, Scalar]) -> None:
     protocol = str(properties.get("group.protocol", "classic")).lower()
     if protocol not in ("classic", "consumer") and not reference.has_reference(protocol):
         raise KeyedError("group.protocol", f"must be classic or consumer, not {protocol!r}")
+    if protocol == "classic" and "group.remote.assignor" in properties:
+        raise KeyedError(
+            "group.remote.assignor",
+            "is for group.protocol: consumer; leave it out, write partition.assignment.strategy",
+        )
     if protocol != "consumer":
         return
     for name, write in {
         "partition.assignment.strategy": "write group.remote.assignor, uniform or range",
+        "group.protocol.type": "the client refuses it",
         "heartbeat.interval.ms": "it is group.consumer.heartbeat.interval.ms there",
     }.items():
         if name in properties:
-            raise KeyedError(name, f"is the broker's with group.protocol: consumer; leave it out, {write}")
+            raise KeyedError(name, f"cannot be set with group.protocol: consumer; leave it out, {write}")
 
 
 def _check_tokens(properties: Mapping[str, Scalar]) -> None:

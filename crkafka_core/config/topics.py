@@ -1,6 +1,7 @@
 """Names and patterns of topics.
 
-A pattern is read by Python and by librdkafka, which takes it for a POSIX extended expression (`regcomp` of the C library).
+A pattern is read by Python, and by librdkafka, which takes it for a POSIX extended expression (`regcomp` of the C library), or with
+KIP-848 by the broker (RE2/J).
 """
 
 from __future__ import annotations
@@ -10,8 +11,14 @@ from collections.abc import Sequence
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 NO_TOPIC = "is not a topic name: letters, digits, dot, underscore and hyphen, at most 249"
-_PARTS = re.compile(r"\\(?P<escaped>.)|(?P<set>\[\^?\]?(?:\\.|[^\]\\])*\])|\(\?..?|[+}]\?|[*+?}]\+", re.DOTALL)
-"""Also Python's lazy and possessive quantifiers: in POSIX a second quantifier repeats the first, so that `.+?` matches nothing, too."""
+_PARTS = re.compile(
+    r"\\(?P<escaped>.)|(?P<set>\[\^?\]?(?:\\.|[^\]\\])*\])|\(\?..?|[+}]\?|[*+?}]\+|\{(?!N(?:,N?)?\})[^}]*\}?".replace(
+        "N", "(?:[0-9]{1,3}|1000)"
+    ),
+    re.DOTALL,
+)
+"""Also Python's lazy and possessive quantifiers: in POSIX a second quantifier repeats the first, so that `.+?` matches nothing, too.
+And braces that are no count to RE2/J, as `{,3}` and `{1001}`, or none to POSIX, as `{x}`."""
 _SAME = frozenset("wWsSbB")
 """Letters with the same meaning after a backslash, outside brackets."""
 _OTHER_IN_SET = re.compile(r"\\[A-Za-z0-9\]]|\\-(?!\])|\[[:.=]")
@@ -56,16 +63,17 @@ def check_pattern(pattern: str) -> None:
         raise ValueError(f"{pattern!r} is not a regular expression: {error.msg} at position {error.pos}") from None
     if strange := not_posix(pattern):
         raise ValueError(
-            f"has {strange}, which Kafka's client reads otherwise: as in `grep -E`, with [0-9] for a digit and without (?…)"
+            f"has {strange}, which Kafka's client or broker reads otherwise: write as for `grep -E`, with [0-9] for a digit, {{0,3}} for a "
+            "count, which is 1000 at most, [{] for a brace, and without (?…) and \\1"
         )
 
 
 def not_posix(pattern: str) -> str:
-    """The first part of a pattern with different meanings in Python and POSIX, or empty."""
+    """The first part of a pattern with different meanings in Python and in POSIX or RE2/J, or empty."""
     for part in _PARTS.finditer(pattern):
         escaped, brackets = part["escaped"], part["set"]
         if escaped is not None:
-            same = not escaped.isalpha() or escaped in _SAME
+            same = not escaped.isalnum() or escaped in _SAME
         else:
             same = brackets is not None and not _OTHER_IN_SET.search(brackets[1:])
         if not same:

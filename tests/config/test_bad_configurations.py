@@ -163,6 +163,18 @@ BAD: list[tuple[str, dict[str, Any], str, str]] = [
         "group.remote.assignor",
     ),
     (
+        "assignor of KIP-848 in a classic group",
+        kafka(group__remote__assignor="range"),
+        "kafka.group.remote.assignor",
+        "write partition.assignment.strategy",
+    ),
+    (
+        "protocol type with KIP-848",
+        kafka(group__protocol="consumer", group__protocol__type="consumer"),
+        "kafka.group.protocol.type",
+        "leave it out",
+    ),
+    (
         "timeouts",
         kafka(session__timeout__ms=6000, heartbeat__interval__ms=6000),
         "kafka.heartbeat.interval.ms",
@@ -182,7 +194,7 @@ BAD: list[tuple[str, dict[str, Any], str, str]] = [
         "digits as Perl has them",
         {"topics": None, "pattern": r"^shop\.\d+"},
         "pattern",
-        "Kafka's client reads otherwise",
+        "Kafka's client or broker reads otherwise",
     ),
     ("pattern without ^", {"topics": None, "pattern": "shop.*"}, "pattern", "must begin with ^"),
     ("table format", {"tables": [{**TABLE, "format": "orc"}]}, "tables[0].format", "one of delta, iceberg"),

@@ -61,6 +61,8 @@ def posix(pattern: str) -> list[str] | None:
         "^s.*?p",
         "^[+?]?a",
         "^a\\+?",
+        "^s?[a-z]{0,3}$",
+        "^a{0,1000}[{]*$",
     ],
 )
 def test_what_is_accepted_matches_the_same(pattern: str) -> None:
@@ -88,4 +90,21 @@ def test_what_is_accepted_matches_the_same(pattern: str) -> None:
 )
 def test_what_would_match_otherwise_is_refused(pattern: str, part: str) -> None:
     assert posix(pattern) != [name for name in NAMES if re.search(pattern, name)], "nobody is told no without need"
+    assert not_posix(pattern) == part
+
+
+@pytest.mark.parametrize(
+    ("pattern", "part"),
+    [
+        ("^shop.{,3}$", "{,3}"),
+        ("^a{1001}", "{1001}"),
+        ("^a{1,1001}", "{1,1001}"),
+        ("^a{x}", "{x}"),
+        ("^a{", "{"),
+        ("^([a-z])\\1", "\\1"),
+    ],
+)
+def test_what_the_client_or_the_broker_of_kip848_refuses_is_refused(pattern: str, part: str) -> None:
+    """RE2/J has no back references, counts of 1,000 at most, and takes `{,3}` for a text; of `{x}` the client makes no expression."""
+    re.compile(pattern)
     assert not_posix(pattern) == part

@@ -97,7 +97,7 @@ def test_K6_in_a_catalog_the_name_is_one_of_the_catalog(tmp_path: Path) -> None:
         ({"each": None}, {}, "write each: topic"),
         ({"each": "partition"}, {}, "must be one of topic"),
         ({"each": None, "name": "a", "topics": "^a"}, {}, "a pattern goes with each: topic"),
-        ({"topics": "^a+?"}, {}, "which Kafka's client reads otherwise"),
+        ({"topics": "^a+?"}, {}, "which Kafka's client or broker reads otherwise"),
         ({"shape": "a:b"}, {}, "declared one by one"),
         ({"kept_fresh": False}, {}, "declared one by one"),
         ({"path": "var/{topic}"}, {}, "where the storage is too"),
