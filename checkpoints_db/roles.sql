@@ -37,15 +37,42 @@ CREATE TABLE IF NOT EXISTS region_access (role name NOT NULL, region text NOT NU
 ALTER TABLE lease ADD COLUMN IF NOT EXISTS made_by name NOT NULL DEFAULT current_user;
 
 GRANT USAGE ON SCHEMA crkafka TO crkafka_region, crkafka_member, crkafka_reader, crkafka_viewer;
+REVOKE INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA crkafka FROM crkafka_member; -- an older version granted more
 GRANT SELECT ON ALL TABLES IN SCHEMA crkafka TO crkafka_region, crkafka_member, crkafka_reader, crkafka_viewer;
+
+-- Refuses an update by a member: what is recorded once keeps all columns but the one that the trigger names; the region's head,
+-- epoch and counters only grow, and that its control plane went back is for an operator to judge.
+CREATE OR REPLACE FUNCTION crkafka_keeps() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  IF pg_has_role('crkafka_region', 'USAGE') OR NOT pg_has_role('crkafka_member', 'USAGE') THEN
+    RETURN NEW;
+  ELSIF TG_TABLE_NAME <> 'region' THEN
+    IF to_jsonb(NEW) - TG_ARGV[0] = to_jsonb(OLD) - TG_ARGV[0] THEN
+      RETURN NEW;
+    END IF;
+  ELSIF NEW.epoch >= OLD.epoch AND NEW.version >= OLD.version AND NEW.filling >= OLD.filling AND NEW.opened >= OLD.opened
+        AND NEW.next_event >= OLD.next_event AND NEW.went_back >= OLD.went_back
+        AND (NEW.head = OLD.head OR (NEW.head > OLD.head AND EXISTS (
+          SELECT FROM crkafka.checkpoint c WHERE c.region = NEW.name AND c.id = NEW.head AND c.status = 'MERGED'))) THEN
+    RETURN NEW;
+  END IF;
+  RAISE insufficient_privilege USING MESSAGE =
+    format('permission denied: a member takes nothing back that table %s has recorded', TG_TABLE_NAME);
+END $$;
+GRANT CREATE ON SCHEMA crkafka TO crkafka_owner;
+ALTER FUNCTION crkafka_keeps() OWNER TO crkafka_owner;
+CREATE OR REPLACE TRIGGER crkafka_keeps BEFORE UPDATE ON region FOR EACH ROW EXECUTE FUNCTION crkafka_keeps();
+CREATE OR REPLACE TRIGGER crkafka_keeps BEFORE UPDATE ON initial_offset FOR EACH ROW EXECUTE FUNCTION crkafka_keeps('forgotten');
+-- A reset is dated again after the database's clock stepped back.
+CREATE OR REPLACE TRIGGER crkafka_keeps BEFORE UPDATE ON reset FOR EACH ROW EXECUTE FUNCTION crkafka_keeps('at');
 
 DO $$
 DECLARE
   here record;
   mine text;
+  unmerged text;
   passing text;
 BEGIN
-  GRANT CREATE ON SCHEMA crkafka TO crkafka_owner;
   FOR here IN SELECT relname, relkind FROM pg_class
               WHERE relnamespace = 'crkafka'::regnamespace AND relkind IN ('r', 'v') ORDER BY relkind LOOP
     EXECUTE format('ALTER TABLE %I OWNER TO crkafka_owner', here.relname);
@@ -77,20 +104,35 @@ BEGIN
 
     -- Which numbers are dead is for operators, who rewind.
     CONTINUE WHEN here.relname = 'dead_numbers';
-    -- A member adds events and changes none; it binds the first group of its region and no other.
+    -- A member adds events and changes none; it binds the first group of its region and no other. What makes a checkpoint it adds
+    -- to an open one, in bulk: those are looked up once. A number has its fillers before it has a checkpoint.
+    unmerged := format($q$NOT EXISTS (SELECT FROM crkafka.checkpoint c WHERE c.region = %I.region AND c.id = %I.checkpoint
+                                      AND c.status <> 'OPEN')$q$, here.relname, here.relname);
     EXECUTE format('GRANT INSERT ON %I TO crkafka_member', here.relname);
     EXECUTE format('CREATE POLICY crkafka_adds ON %I FOR INSERT TO crkafka_member WITH CHECK (%s)', here.relname, mine
       || CASE here.relname
            WHEN 'consumer_group' THEN ' AND NOT EXISTS (SELECT FROM crkafka.consumer_group g WHERE g.region = consumer_group.region)'
-           ELSE '' END);
-    CONTINUE WHEN here.relname IN ('event', 'consumer_group');
-    EXECUTE format('GRANT UPDATE ON %I TO crkafka_member', here.relname);
-    EXECUTE format('CREATE POLICY crkafka_changes ON %I FOR UPDATE TO crkafka_member USING (%s) WITH CHECK (%s)', here.relname,
-      -- What is merged, superseded or retired stays: going back, and retirement, are for operators.
-      mine || CASE here.relname
-        WHEN 'checkpoint' THEN $q$ AND status = 'OPEN'$q$
-        WHEN 'lease' THEN $q$ AND (slot = '' OR made_by = current_user)$q$
-        ELSE '' END, mine);
+           WHEN 'filler' THEN ' AND ' || unmerged
+           ELSE CASE WHEN here.relname IN ('contribution', 'contributed_offset', 'segment', 'merged_offset')
+             THEN $q$ AND (region, checkpoint) IN (SELECT c.region, c.id FROM crkafka.checkpoint c WHERE c.status = 'OPEN')$q$
+             ELSE '' END END);
+    IF here.relname NOT IN ('event', 'consumer_group', 'contribution', 'contributed_offset', 'segment', 'merged_offset') THEN
+      -- What a region is, and its configuration, are for operators.
+      EXECUTE format('GRANT UPDATE (%s) ON %I TO crkafka_member',
+        (SELECT string_agg(quote_ident(attname), ', ') FROM pg_attribute
+         WHERE attrelid = format('crkafka.%I', here.relname)::regclass AND attnum > 0 AND NOT attisdropped
+           AND (here.relname <> 'region' OR attname NOT IN ('name', 'uid', 'region_index', 'members_wanted', 'period', 'limits_json',
+                                                            'config_json', 'subscription_json', 'created_at', 'protocol'))),
+        here.relname);
+      EXECUTE format('CREATE POLICY crkafka_changes ON %I FOR UPDATE TO crkafka_member USING (%s) WITH CHECK (%s)', here.relname,
+        -- What is merged, superseded or retired stays: going back, and retirement, are for operators.
+        mine || CASE here.relname
+          WHEN 'checkpoint' THEN $q$ AND status = 'OPEN'$q$
+          WHEN 'filler' THEN ' AND ' || unmerged
+          WHEN 'lease' THEN $q$ AND (slot = '' OR made_by = current_user)$q$
+          ELSE '' END,
+        mine || CASE here.relname WHEN 'filler' THEN ' AND ' || unmerged ELSE '' END);
+    END IF;
     -- It deletes the rows of a cut that became no checkpoint, and what passes: alarms, its own leases, the pauses of what it lost.
     passing := CASE
       WHEN here.relname IN ('filler', 'contribution', 'contributed_offset', 'segment') THEN format(
