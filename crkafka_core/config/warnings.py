@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from ipaddress import ip_address
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs
 
@@ -45,9 +46,6 @@ def _unverified(properties: dict[str, str]) -> Iterator[str]:
         )
 
 
-_HERE = ("localhost", "127.0.0.1", "[")
-
-
 def _unprotected(config: RegionConfig) -> Iterator[str]:
     """Connections to another machine that others could read, or on which they could impersonate the server."""
     masked, _ = reference.mask(config.control_plane)
@@ -76,4 +74,14 @@ def _unprotected(config: RegionConfig) -> Iterator[str]:
 
 def _is_here(host: str) -> bool:
     """Whether a host, with or without its port, is this machine; also an empty host, and the folder of a socket."""
-    return host.startswith(("/", "@")) or host.lower().partition(":")[0] in ("", *_HERE)
+    if host.startswith(("/", "@")):
+        return True
+    name = host.lower().partition("]")[0]
+    name = name[1:] if name.startswith("[") else name if name.count(":") > 1 else name.partition(":")[0]
+    if name in ("", "localhost"):
+        return True
+    try:
+        address = ip_address(name)
+    except ValueError:
+        return False
+    return (getattr(address, "ipv4_mapped", None) or address).is_loopback

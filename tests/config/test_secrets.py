@@ -353,6 +353,9 @@ def test_an_error_that_quotes_what_we_gave_it_shows_nothing() -> None:
         ({"kafka": {"security.protocol": "SASL_SSL"}}, ""),
         ({"kafka": {"bootstrap.servers": "localhost:1, b:1"}}, "records are sent unencrypted"),
         ({"kafka": {"bootstrap.servers": "PLAINTEXT://127.0.0.1:1"}}, ""),
+        ({"kafka": {"bootstrap.servers": "[::1]:9092,[::ffff:127.0.0.1]:9092"}}, ""),
+        ({"kafka": {"bootstrap.servers": "[::ffff:10.0.0.1]:9092"}}, "records are sent unencrypted"),
+        ({"kafka": {"bootstrap.servers": "[2001:db8::1]:9092"}}, "records are sent unencrypted"),
         ({"kafka": {"bootstrap.servers": "b:1", "security.protocol": "SSL"}}, ""),
         ({"kafka": {"bootstrap.servers": "${env:BROKERS}"}}, ""),
         (
