@@ -30,7 +30,7 @@ from crkafka_core.model.errors import (
 )
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Group, Initial, Region, Table
-from crkafka_core.plane import alarms, life, restored, roster, starts
+from crkafka_core.plane import alarms, life, restored, starts
 from crkafka_core.plane import tables as plane_tables
 from crkafka_core.region.availability import check_topics
 from crkafka_core.region.redeclared import refuse_other_keys, refuse_other_templates, refuse_storage_without_segments
@@ -47,8 +47,6 @@ class Stored:
     """The groups of all regions."""
     initials: tuple[Initial, ...] = ()
     tables: tuple[Table, ...] = ()
-    members: tuple[str, ...] = ()
-    """Client ids of live members."""
     place: Place | None = None
     """Address of the control plane."""
 
@@ -71,7 +69,6 @@ def _stored(config: RegionConfig) -> Stored:
             tuple(life.all_groups(reader)),
             tuple(starts.known(reader).values()),
             tuple(life.tables_of(reader)),
-            tuple(alarms.client_id(m) for m in roster.live(reader)),
             plane.store.place(),
         )
 
@@ -218,13 +215,14 @@ def group(config: RegionConfig, stored: Stored) -> str:
     for bound in stored.groups:
         if (bound.cluster_id, bound.group_id) == (cluster, name):
             _belongs(config, name, bound)
-    refuse_anothers(admin, config, stored.row.uid if stored.row is not None else "")
+    uid = stored.row.uid if stored.row is not None else ""
+    refuse_anothers(admin, config, uid)
     if stored.row is not None and stored.row.cluster_id not in ("", cluster):
         raise ConfigError(
             f"The region reads from the cluster {stored.row.cluster_id}, and this one is {cluster}.",
             hint="Correct bootstrap.servers, or make another region.",
         )
-    foreign = sorted(c for c in clients if alarms.is_foreign(config.region, c, stored.members))
+    foreign = sorted(c for c in clients if alarms.is_foreign(uid, config.region, c))
     if foreign:
         raise Refused(
             f"Group {name!r} has consumers that are not members of this region: {', '.join(foreign)}.",

@@ -13,6 +13,7 @@ from crkafka_core.kafka.admin import KafkaAdmin
 from crkafka_core.kafka.group import GroupReport, report
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.offsets import TP
+from crkafka_core.model.rows import Region
 from crkafka_core.plane import alarms, starts
 from crkafka_core.plane.status import MemberView, status_of
 
@@ -23,15 +24,15 @@ _PARTITION = ("topic", "partition", "committed", "head", "last_stable", "high_wa
 @verb("group")
 def group(config: RegionConfig) -> Answer:
     """The consumer group as Kafka knows it, beside what the control plane knows."""
-    members, head, offsets, known, gaps = _stored(config)
+    members, region, offsets, known, gaps = _stored(config)
     admin = KafkaAdmin(config.resolved_kafka(), timeout=4.0)
     admin.cluster_id()  # a Kafka that is away fails here, once and soon
     topics = admin.topics(config.topics or (), pattern=config.pattern)
     kafka = report(admin, config.group_id, known | {tp for name, info in topics.items() for tp in info.tps(name)})
     gaps = [*kafka.gaps, *gaps]
-    ours = {f"crkafka-{m.name}-{m.incarnation}" for m in members}
+    head, uid = (region.head, region.uid) if region is not None else (0, "")
     # Client ids in the group that are not members of this region (SPEC G8).
-    foreign = [m.client_id for m in kafka.members if alarms.is_foreign(config.region, m.client_id, ours)]
+    foreign = [m.client_id for m in kafka.members if uid and alarms.is_foreign(uid, config.region, m.client_id)]
     partitions = list[tuple[object, ...]]()
     for p in kafka.partitions:
         holders = (m.name for m in members if m.partitions is not None and p.tp in m.partitions)
@@ -55,8 +56,8 @@ def group(config: RegionConfig) -> Answer:
 
 def _stored(
     config: RegionConfig,
-) -> tuple[tuple[MemberView, ...], int, dict[TP, int], set[TP], list[str]]:
-    """Members, head, its offsets and the known partitions, by the control plane; and why it has no answer."""
+) -> tuple[tuple[MemberView, ...], Region | None, dict[TP, int], set[TP], list[str]]:
+    """Members, the region, its head's offsets and the known partitions, by the control plane; and why it has no answer."""
     try:
         with control_plane(config) as plane:
             status, merged, known = plane.read(
@@ -67,8 +68,8 @@ def _stored(
                 )
             )
     except CrkafkaError as error:
-        return (), 0, {}, set(), [f"control plane: {redact(str(error))}"]
-    return status.members, status.region.head, {tp: o.to_offset for tp, o in merged.items()}, known, []
+        return (), None, {}, set(), [f"control plane: {redact(str(error))}"]
+    return status.members, status.region, {tp: o.to_offset for tp, o in merged.items()}, known, []
 
 
 def _print(

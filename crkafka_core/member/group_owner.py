@@ -11,10 +11,11 @@ from crkafka_core.kafka.admin import KafkaAdmin
 from crkafka_core.kafka.edge import Admin
 from crkafka_core.kafka.errors import NotAllowed
 from crkafka_core.model.errors import ServiceUnavailable, WrongRegion
+from crkafka_core.plane import alarms
 from crkafka_core.protocol.commit_metadata import CommitMetadata
 
-_MEMBER = re.compile(r"crkafka-(?P<region>.+)/\d+-[0-9a-f]+")
-"""What a member calls itself in Kafka."""
+_MEMBER = re.compile(r"crkafka-(?P<uid>[0-9a-f]{8})-(?P<region>.+)/\d+-[0-9a-f]+")
+"""Client id of a member."""
 
 
 def refuse_anothers(admin: Admin, config: RegionConfig, uid: str) -> None:
@@ -27,7 +28,7 @@ def refuse_anothers(admin: Admin, config: RegionConfig, uid: str) -> None:
     with suppress(NotAllowed):
         for client in admin.client_ids(group):
             member = _MEMBER.fullmatch(client)
-            if member is not None and member["region"] != config.region:
+            if member is not None and alarms.is_foreign(uid, config.region, client):
                 raise WrongRegion(
                     f"Group {group!r} has a member of region {member['region']}, which another control plane has: {client}.",
                     hint="Give this region a group.id of its own, or stop the other region for good first.",

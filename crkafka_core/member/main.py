@@ -48,7 +48,7 @@ from crkafka_core.model.errors import (
     WrongRegion,
 )
 from crkafka_core.model.limits import Limits
-from crkafka_core.plane import members, roster
+from crkafka_core.plane import alarms, members, roster
 from crkafka_core.plane.member_plane import MemberPlane
 from crkafka_core.plane.transact import ControlPlane, open_plane
 from crkafka_core.protocol import signals as sg
@@ -167,7 +167,7 @@ class MemberProcess:
         storage = self.edges.storage(self.config)
         self._patiently(lambda: owner.check(storage, plane.uid, plane.place(), region=self.config.region), stop)
         kafka = self.config.resolved_kafka()
-        client_id = f"crkafka-{self.name}-{self.incarnation}"
+        client_id = alarms.client_id(plane.uid, self.name, self.incarnation)
         admin = self._patiently(lambda: self.edges.admin(kafka, f"{client_id}-admin"), stop)
         launch = self._patiently(plane.launch, stop)
         cluster = self._patiently(admin.cluster_id, stop)

@@ -149,7 +149,7 @@ class Resolver(Loop):
         clients = self._admin.client_ids(group)
         strangers, named = self._plane.read(
             lambda reader, region: (
-                alarms.foreign(reader, region, clients),
+                alarms.foreign(region, clients),
                 events.raised(reader, region, events.STRANGERS) is not None,
             )
         )

@@ -11,7 +11,7 @@ from crkafka_core.model import limits
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase, Wanted
 from crkafka_core.model.plural import plural
-from crkafka_core.model.rows import Alarm, Member, Region, Reset, ResetCause
+from crkafka_core.model.rows import Alarm, Region, Reset, ResetCause
 from crkafka_core.plane import cuts, events, hosts, lateness, roster, settling, starts
 from crkafka_core.plane.events import NO_LAST_CUT, NO_MERGE, STRANGERS, UNSETTLED, raise_alarm, raised
 
@@ -117,20 +117,19 @@ def last_cut_missed(reader: Reader, region: Region) -> str:
     return alarm.text if alarm is not None else ""
 
 
-def foreign(reader: Reader, region: Region, client_ids: Collection[str]) -> list[str]:
+def foreign(region: Region, client_ids: Collection[str]) -> list[str]:
     """Clients in the Kafka group that are not members of this region, now or a moment ago."""
-    ours = {client_id(m) for m in roster.live(reader)}
-    return sorted(c for c in client_ids if is_foreign(region.name, c, ours))
+    return sorted(c for c in client_ids if is_foreign(region.uid, region.name, c))
 
 
-def is_foreign(region: str, client_id: str, ours: Collection[str] = ()) -> bool:
-    """Whether a client of the group is not a member of the region, by the ids of its members or the form of its own."""
-    return client_id not in ours and not client_id.startswith(f"crkafka-{region}/")
+def is_foreign(uid: str, region: str, client_id: str) -> bool:
+    """Whether a client of the group is not a member of the region with this uid, by the form of its id."""
+    return not client_id.startswith(f"crkafka-{uid[:8]}-{region}/")
 
 
-def client_id(member: Member) -> str:
-    """As the member calls itself in Kafka; unique (SPEC U1)."""
-    return f"crkafka-{member.name}-{member.incarnation}"
+def client_id(uid: str, member: str, incarnation: str) -> str:
+    """A member's id in Kafka; unique (SPEC U1). The uid tells regions of one name in two control planes apart (SPEC G1)."""
+    return f"crkafka-{uid[:8]}-{member}-{incarnation}"
 
 
 def strangers(tx: Tx, client_ids: Collection[str], *, by: str) -> None:

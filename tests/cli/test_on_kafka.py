@@ -234,7 +234,7 @@ def test_95_a_group_that_a_region_of_another_control_plane_uses_is_refused_befor
         {
             "bootstrap.servers": kafka.bootstrap,
             "group.id": config.group_id,
-            "client.id": "crkafka-sales/0-5fd2b1c0ffee",
+            "client.id": "crkafka-5fd2b1c0-orders/0-5fd2b1c0ffee",  # a region of our name
             "enable.auto.commit": "false",
         }
     )
@@ -245,7 +245,7 @@ def test_95_a_group_that_a_region_of_another_control_plane_uses_is_refused_befor
         theirs.subscribe([topic])
         while not theirs.assignment():
             theirs.poll(0.3)
-        said = f"Group {config.group_id!r} has a member of region sales, which another control plane has"
+        said = f"Group {config.group_id!r} has a member of region orders, which another control plane has"
     for verb in ("init", "start", "host"):
         refused = crkafka(verb)
         assert (refused.code, refused.err.startswith(said)) == (1, True), (verb, refused)

@@ -99,13 +99,14 @@ def test_g8_foreign_members_of_the_group_are_named_when_it_does_not_settle(kit: 
     kit.register(0)
     row = kit.row
     clients = [
-        f"crkafka-orders/0-{kit.live['orders/0']}",
-        "crkafka-orders/1-gone",
+        alarms.client_id(row.uid, "orders/0", kit.live["orders/0"]),
+        alarms.client_id(row.uid, "orders/1", "gone"),
         "kafka-console-consumer",
-        "crkafka-other/0-a",
+        (other := alarms.client_id(row.uid, "other/0", "a")),
+        (namesake := alarms.client_id("of another control plane", "orders/0", "a")),
     ]
-    found = kit.read(lambda reader, _: alarms.foreign(reader, row, clients))
-    assert found == ["crkafka-other/0-a", "kafka-console-consumer"]
+    found = alarms.foreign(row, clients)
+    assert found == sorted([namesake, other, "kafka-console-consumer"])
     kit.do(lambda tx: alarms.strangers(tx, found, by="orders/0"))
     assert not kit.events("foreign members"), "it is not late yet"
     kit.advance(31.0)
