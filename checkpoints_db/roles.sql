@@ -102,8 +102,8 @@ BEGIN
                    -- That a group belongs to another region has to be seen by whoever wants it.
                    CASE WHEN here.relname = 'consumer_group' THEN 'true' ELSE mine END);
 
-    -- Which numbers are dead is for operators, who rewind.
-    CONTINUE WHEN here.relname = 'dead_numbers';
+    -- Which numbers are dead, and which records erased, is for operators, who rewind and erase.
+    CONTINUE WHEN here.relname IN ('dead_numbers', 'erased_records');
     -- A member adds events and changes none; it binds the first group of its region and no other. What makes a checkpoint it adds
     -- to an open one, in bulk: those are looked up once. A number has its fillers before it has a checkpoint.
     unmerged := format($q$NOT EXISTS (SELECT FROM crkafka.checkpoint c WHERE c.region = %I.region AND c.id = %I.checkpoint

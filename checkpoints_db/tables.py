@@ -53,6 +53,7 @@ _STORED: dict[type[Row], _Stored] = {
     rows.Segment: _Stored("segment", (("region", "checkpoint", "path"),)),
     rows.DeadNumbers: _Stored("dead_numbers", by_key=True),
     rows.Initial: _Stored("initial_offset", (("region", "topic", "partition"),), by_key=True),
+    rows.ErasedRecords: _Stored("erased_records", by_key=True),
     rows.Start: _Stored("partition_start", by_key=True),
     rows.PauseMark: _Stored("pause_mark", by_key=True),
     rows.Lease: _Stored("lease", by_key=True),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from crkafka_core.control import Tx
 from crkafka_core.holder import holder
 from crkafka_core.kafka.range_reader import RangeReader
 from crkafka_core.lake.handle import Handle
@@ -52,9 +53,11 @@ def note_again(region: Handle) -> bool:
         return False
     there = {checkpoint: _there(region, checkpoint, of) for checkpoint, of in where.items()}
     by = holder()
-    return any(
-        region.plane.do(lambda tx: [erasure.record(tx, checkpoint, of, by=by) for checkpoint, of in there.items()])
-    )
+
+    def record(tx: Tx) -> int:
+        return sum(erasure.record(tx, i, of, by=by, passed=where[i]) for i, of in there.items())
+
+    return region.plane.do(record) > 0
 
 
 def _there(region: Handle, checkpoint: int, wanted: Mapping[TP, Collection[int]]) -> dict[TP, set[int]]:

@@ -83,7 +83,7 @@ class Checkpoint(Row):
     without_json: str = "[]"
     """Names of members without whose part it was merged: lost, or silent at the deadline of a handover (SPEC X10)."""
     erased_json: str = "{}"
-    """Erased records, which tables no longer have: {topic: {partition: [offset]}} (SPEC K6)."""
+    """Those of its records that are erased, which no table gets or counts: {topic: {partition: [offset]}} (SPEC K6)."""
 
     @property
     def without(self) -> tuple[str, ...]:
@@ -241,6 +241,22 @@ class Initial(Row):
     """Whether the topic was forgotten or unsubscribed, and its offset is carried forward (SPEC S4)."""
 
 
+@dataclass(frozen=True, slots=True)
+class ErasedRecords(Row):
+    """Consecutive records that were erased for good; the row outlives the checkpoints that had them (SPEC K6)."""
+
+    KEY: ClassVar[tuple[str, ...]] = ("region", "topic_id", "partition", "first")
+    region: str
+    topic_id: str
+    partition: int
+    first: int
+    next: int
+    """The offset after the last of them."""
+    topic: str
+    checkpoint: int
+    """The latest one that came past them and notes which it has; if a rewind leaves it behind, Kafka may give them again."""
+
+
 class StartReason(StrEnum):
     """Reason of a partition's start (SPEC S1)."""
 
@@ -360,6 +376,7 @@ ROWS: tuple[type[Row], ...] = (
     Segment,
     DeadNumbers,
     Initial,
+    ErasedRecords,
     Start,
     PauseMark,
     Lease,

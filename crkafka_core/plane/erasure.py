@@ -9,13 +9,14 @@ import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from itertools import groupby
 
-from crkafka_core.control import Reader, Tx
+from crkafka_core.control import Cond, Reader, Tx
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.plural import plural
-from crkafka_core.model.rows import Checkpoint, CheckpointStatus, MergedOffset, Segment
+from crkafka_core.model.rows import Checkpoint, CheckpointStatus, ErasedRecords, MergedOffset, Segment
 from crkafka_core.model.selection import Selection
-from crkafka_core.plane import checkpoints, contents, events
+from crkafka_core.plane import checkpoints, contents, events, numbers
 from crkafka_core.plane.contents import Piece
 
 Records = Mapping[TP, Collection[int]]
@@ -46,44 +47,35 @@ def found(reader: Reader, records: Records) -> dict[int, dict[TP, list[int]]]:
 def come_again(reader: Reader) -> dict[int, dict[TP, list[int]]]:
     """Checkpoint → which records it may have that were erased before a rewind: what Kafka gives once more is the same.
 
-    Of checkpoints whose segments are kept, without what is noted already. No table is behind any other: retirement waits for it.
+    Of checkpoints whose segments are kept. No table is behind any other: retirement waits for it.
     """
-    left = reader.select(Checkpoint, ("status", "=", CheckpointStatus.SUPERSEDED), ("erased_json", "!=", "{}"))
-    if not left:
-        return {}
-    erased: dict[tuple[str, TP], set[int]] = defaultdict(set)
-    for row in left:
-        topics = _topic_ids(reader, row)
-        for topic, of in row.erased.items():
-            for partition, offsets in of.items():
-                if topic in topics:
-                    erased[topics[topic], TP(topic, partition)].update(offsets)
-    live = [i for i in checkpoints.ids_with(reader, CheckpointStatus.MERGED) if i > min(row.id for row in left)]
+    noted = set(reader.column(ErasedRecords, "checkpoint"))
+    dead = numbers.dead(reader) if noted else numbers.Dead()
+    behind = [number for number in noted if not dead.belongs(number, number)]
     again: dict[int, dict[TP, list[int]]] = {}
-    if not live:
+    if not behind:
         return again
-    noted = {c.id: c.erased for c in reader.select(Checkpoint, ("id", ">=", live[0]), ("erased_json", "!=", "{}"))}
-    for merged in reader.select(MergedOffset, ("checkpoint", ">=", live[0]), ("rows", ">", 0)):
-        tp = TP(merged.topic, merged.partition)
-        if merged.checkpoint not in live:
-            continue
-        known = noted.get(merged.checkpoint, {}).get(tp.topic, {}).get(tp.partition, ())
-        new = erased.get((merged.topic_id, tp), set()) - set(known)
-        if offsets := sorted(o for o in new if merged.from_offset <= o < merged.to_offset):
-            again.setdefault(merged.checkpoint, {})[tp] = offsets
+    erased: dict[tuple[str, TP], list[ErasedRecords]] = defaultdict(list)
+    for row in reader.select(ErasedRecords, ("checkpoint", "in", behind)):
+        erased[row.topic_id, TP(row.topic, row.partition)].append(row)
+    live = set(checkpoints.ids_with(reader, CheckpointStatus.MERGED))
+    topics = sorted({tp.topic for _, tp in erased})
+    for m in reader.select(MergedOffset, ("checkpoint", ">", min(behind)), ("topic", "in", topics), ("rows", ">", 0)):
+        tp = TP(m.topic, m.partition)
+        spans = [range(max(r.first, m.from_offset), min(r.next, m.to_offset)) for r in erased.get((m.topic_id, tp), ())]
+        if m.checkpoint in live and any(spans):
+            again.setdefault(m.checkpoint, {})[tp] = [offset for span in spans for offset in span]
     return again
 
 
-def _topic_ids(reader: Reader, row: Checkpoint) -> dict[str, str]:
-    """Topic → its id, of those that are known for sure: another topic of this name has other records."""
-    known = {o.topic: o.topic_id for o in reader.select(MergedOffset, ("checkpoint", "=", row.id))}
-    return known or {topic: id for topic, id in json.loads(row.archive_topics_json).items() if id is not None}
+def record(tx: Tx, checkpoint: int, records: Records, *, by: str, passed: Records | None = None) -> int:
+    """Note that these records of a checkpoint are erased; how many were not yet.
 
-
-def record(tx: Tx, checkpoint: int, records: Records, *, by: str) -> int:
-    """Note that these records of a checkpoint are erased; how many were not yet."""
+    `passed`: also those that were erased before and lie in its ranges, but that it has not: compaction may have taken them.
+    """
     row = tx.get(Checkpoint, checkpoint)
     assert row is not None
+    _outlive(tx, row, records if passed is None else passed)
     erased = row.erased
     new = 0
     for tp, offsets in records.items():
@@ -96,6 +88,25 @@ def record(tx: Tx, checkpoint: int, records: Records, *, by: str) -> int:
         text = f"{plural(new, 'record')} of checkpoint {checkpoint} erased, by {by}"
         events.log(tx, "erase", text, checkpoint=checkpoint)
     return new
+
+
+def _outlive(tx: Tx, row: Checkpoint, records: Records) -> None:
+    """Keep the records by the id of their topic, whatever becomes of this checkpoint, the latest that came past them."""
+    merged = {o.topic: o.topic_id for o in tx.select(MergedOffset, ("checkpoint", "=", row.id))}
+    topic_ids = merged or json.loads(row.archive_topics_json)
+    for tp, offsets in records.items():
+        topic_id = topic_ids[tp.topic]
+        of: list[Cond] = [("topic_id", "=", topic_id), ("partition", "=", tp.partition)]
+        latest = {o: old.checkpoint for old in tx.select(ErasedRecords, *of) for o in range(old.first, old.next)}
+        latest |= dict.fromkeys(offsets, row.id)
+        tx.delete(ErasedRecords, *of)
+        rows = list[ErasedRecords]()
+        runs = groupby(enumerate(sorted(latest.items())), key=lambda at: (at[1][0] - at[0], at[1][1]))
+        for (_, number), run in runs:
+            consecutive = [offset for _, (offset, _) in run]
+            bounds = consecutive[0], consecutive[-1] + 1
+            rows.append(ErasedRecords(row.region, topic_id, tp.partition, *bounds, tp.topic, number))
+        tx.put(*rows)
 
 
 def touches(selection: Selection, segment: Segment) -> bool:

@@ -20,7 +20,7 @@ from crkafka_core.model.rows import (
     Table,
 )
 from crkafka_core.model.segment_name import SegmentName
-from crkafka_core.plane import checkpoints, epochs, events, leases, tables
+from crkafka_core.plane import checkpoints, epochs, erasure, events, leases, tables
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,8 @@ def retire(tx: Tx, checkpoints: Sequence[int]) -> list[str]:
     Idempotent: what is retired is passed over. Files are deleted by the caller afterwards; one that it does not reach is an orphan.
     """
     region = tx.region()
-    allowed = set(plan(tx, region).retire)
+    # Records that were erased before a rewind are noted by segments: one merged since the last look at them waits (SPEC K6).
+    allowed = set(plan(tx, region).retire) - erasure.come_again(tx).keys()
     paths: list[str] = []
     for checkpoint in sorted(allowed & set(checkpoints)):
         row = tx.get(Checkpoint, checkpoint)

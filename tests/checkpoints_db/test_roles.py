@@ -267,6 +267,7 @@ def test_a_member_role_does_a_members_part_and_can_undo_nothing_that_was_done(pl
             "DELETE FROM event",
             "UPDATE event SET text = 'nothing happened'",
             "DELETE FROM merged_offset",
+            "DELETE FROM erased_records",
             "DELETE FROM dead_numbers",
             "UPDATE dead_numbers SET after = 0",
             f"INSERT INTO dead_numbers VALUES ('{MINE}', 1000000, 0)",

@@ -15,8 +15,8 @@ from crkafka_core.lake import erase, erasing
 from crkafka_core.model import limits
 from crkafka_core.model.errors import Refused
 from crkafka_core.model.offsets import TP
-from crkafka_core.model.rows import Checkpoint
-from crkafka_core.plane import permits
+from crkafka_core.model.rows import Checkpoint, CheckpointStatus, ErasedRecords
+from crkafka_core.plane import checkpoints, permits
 from crkafka_core.region import Region
 from crkafka_core.segments.batch import Batch, Run
 from tests.lake.rig import Crash, dies_at
@@ -116,22 +116,71 @@ def test_what_a_rewind_lets_the_region_read_again_comes_without_them(lake: Lake,
     assert (lake.places(), lake.look().clean) == (without(30, *PERSON), True)
 
 
-def test_what_is_read_again_and_retired_before_any_reader_asked_is_noted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A region without tables: nothing looked at the checkpoints between the rewind and their retirement."""
-    landing = Landing(MemoryStore(), tmp_path, partitions=2, retain=1)
+@pytest.fixture
+def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Landing, Region]:
+    """A region without tables, at checkpoint 1, of which records are erased; few checkpoints are kept, and few archived."""
+    landing = Landing(MemoryStore(), tmp_path, partitions=2, retain=1, history=2)
     region = Region(landing.config, landing.region.plane)
     kafka = SimpleNamespace(committed=lambda group, tps: {}, close=lambda: None)
     monkeypatch.setattr(region, "admin", lambda: kafka)
     region.plane.do(lambda tx: tx.set_region(limits_json=limits.dump(region.config.limits())))
     landing.land(10)
-    erasing.erase(region, {TP("orders", 0): {3}})
+    erasing.erase(region, {TP("orders", 0): {3, 4, 8}})
+    return landing, region
+
+
+def noted(region: Region) -> dict[int, dict[str, dict[int, list[int]]]]:
+    """Checkpoint → its erased records, once a reader has asked."""
+    erase.note_again(region)
+    return {c.id: c.erased for c in region.plane.read(lambda reader, _: reader.select(Checkpoint)) if c.erased}
+
+
+def outliving(region: Region) -> list[tuple[int, int, int]]:
+    return [(e.first, e.next, e.checkpoint) for e in region.plane.read(lambda reader, _: reader.select(ErasedRecords))]
+
+
+def test_what_is_read_again_and_retired_before_any_reader_asked_is_noted(alone: tuple[Landing, Region]) -> None:
+    """Nothing looked at the checkpoints between the rewind and their retirement."""
+    landing, region = alone
     landing.rewind(0)
-    for _ in range(3):
-        landing.land(10)
-    assert region.retire().checkpoints == (1, 2, 3)
-    assert region.plane.read(lambda reader, _: reader.get(Checkpoint, 2)).erased == {"orders": {0: [3]}}  # type: ignore[union-attr]
+    landing.land(10, times=3)
+    landing.retire(1, 2, 3)
+    kept = region.plane.read(lambda reader, _: checkpoints.ids_with(reader, CheckpointStatus.MERGED))
+    assert kept == [2, 4], "one that was merged after the last look at it waits"
+    assert region.retire().checkpoints == (2,)
+    assert noted(region)[2] == {"orders": {0: [3, 4, 8]}}
+
+
+@pytest.mark.parametrize("made_anew", [False, True])
+def test_a_rewind_once_the_history_has_forgotten_the_checkpoint_brings_them_back_no_more(
+    alone: tuple[Landing, Region], made_anew: bool
+) -> None:
+    """But other records at these offsets, of a topic that was made anew."""
+    landing, region = alone
+    landing.land(10, times=6)
+    region.retire()
+    assert noted(region) == {}, "its row is gone"
+    landing.rewind(0)
+    if made_anew:
+        landing.recreate_topics()
+    landing.land(6)
+    assert noted(region) == ({} if made_anew else {8: {"orders": {0: [3, 4]}}})
+    assert outliving(region) == ([(3, 5, 1), (8, 9, 1)] if made_anew else [(3, 5, 8), (8, 9, 1)])
+    landing.land(6)
+    assert noted(region).get(9) == (None if made_anew else {"orders": {0: [8]}})
+
+
+def test_a_partition_that_stands_still_until_what_a_rewind_left_behind_is_dropped_comes_without_them(
+    alone: tuple[Landing, Region],
+) -> None:
+    landing, region = alone
+    landing.rewind(0)
+    for _ in range(8):
+        landing.land(10, quiet=[0])
+        region.retire()
+    assert region.plane.read(lambda reader, _: reader.get(Checkpoint, 1)) is None
+    landing.land(10)
+    assert noted(region) == {10: {"orders": {0: [3, 4, 8]}}}
 
 
 def test_at_the_same_offsets_of_a_topic_made_anew_are_others_records(lake: Lake) -> None:
@@ -160,8 +209,8 @@ def test_what_kafka_has_not_got_any_more_when_it_is_read_again_is_not_noted(lake
     lake.landing._batch_of = compacted
     filled(lake, 2, 10)
     assert (lake.places(), lake.look().clean) == (without(20, (0, 3), (0, 13)), True)
-    noted = lake.region.plane.read(lambda reader, _: [c.erased for c in reader.select(Checkpoint, ("id", ">", 2))])
-    assert noted == [{}, {"orders": {0: [13]}}]
+    assert noted(lake.region) == {1: {"orders": {0: [3]}}, 2: {"orders": {0: [13]}}, 4: {"orders": {0: [13]}}}
+    assert outliving(lake.region) == [(3, 4, 3), (13, 14, 4)], "neither is looked for again"
 
 
 def test_an_offset_without_a_record_is_refused_and_nothing_is_noted(lake: Lake) -> None:

@@ -69,6 +69,12 @@ def upgrade() -> None:
         key="region, name",
     )
     _create(
+        "erased_records",
+        "region text, topic_id text, partition int, first int, next int, topic text, checkpoint int",
+        key="region, topic_id, partition, first",
+        by_key=True,
+    )
+    _create(
         "event",
         "region text, seq int, at float, kind text, epoch int, checkpoint int, member text, by text, "
         "text text, data_json text",
