@@ -135,7 +135,8 @@ def test_a_whole_life(crkafka: Crkafka, kafka: KafkaCluster, topic: str, region_
         assert crkafka("reset", "--to", str(head), "--yes", "--timeout", "40").code == 0
         statuses = {c["id"]: c["status"] for c in crkafka("checkpoints", "--json").json}
         assert statuses[head] == "MERGED"
-        assert {status for id, status in statuses.items() if id > head} == {"SUPERSEDED"}
+        # A handover at the scaling may have had nothing new.
+        assert {status for id, status in statuses.items() if id > head} - {"EMPTY"} == {"SUPERSEDED"}
         assert rows_in(region_on_kafka.parent / "var" / "bronze") == 400, "the fence is made, without Spark"
         assert crkafka("delete", "--yes").code == 1, "a running region is not deleted"
         assert crkafka("consume", "--json").code == 0
