@@ -42,8 +42,10 @@ class Load:
         self._stream.close()
 
     @contextmanager
-    def running(self, name: str, url: str = "", **keys: Any) -> Iterator[tuple[Region, ProcessHost]]:
-        """A region by this name with its members and the keeper of its tables, RUNNING; `submissions` has what members note."""
+    def running(
+        self, name: str, url: str = "", *, noted: bool = False, **keys: Any
+    ) -> Iterator[tuple[Region, ProcessHost]]:
+        """A region by this name with its members and the keeper of its tables, RUNNING. `noted`: members note their submissions."""
         url = url or f"sqlite:///{self.folder}/{name}.db"
         initialise(url)
         config = RegionConfig.parse(
@@ -52,6 +54,7 @@ class Load:
                 "control_plane": url,
                 "storage": str(self.folder / name),
                 "topics": [TOPIC],
+                "members": 2,
                 "trigger": {"manual": True},
                 "kafka": {"bootstrap.servers": self.kafka.bootstrap, "group.id": name, "session.timeout.ms": 6000},
                 **keys,
@@ -59,13 +62,12 @@ class Load:
         )
         notes = self.folder / f"{name}-submissions"
         notes.mkdir()
+        hook = "bench.load:note_submissions" if noted else ""
         with Region.open(config) as region:
             region.init()
             region.start()
             logs = self.folder / f"{name}-logs"
-            host = ProcessHost(
-                config, region.plane, log=logs, hook="bench.load:note_submissions", hook_argument=str(notes)
-            )
+            host = ProcessHost(config, region.plane, log=logs, hook=hook, hook_argument=str(notes))
             with running(region, host):
                 region.await_running(timeout=60)
                 yield region, host

@@ -58,7 +58,7 @@ def _pauses(load: Load, url: str, where: str) -> Iterable[Figure]:
     """The longest time without a submission in each cut, against times as long without one, in one run."""
     name = f"pauses-{where.lower()}"
     cuts: list[tuple[float, float]] = []
-    with load.running(name, url, members=2) as (region, _):
+    with load.running(name, url, noted=True) as (region, _):
         time.sleep(2)
         while len(cuts) < CUTS:
             began = time.monotonic()
@@ -118,7 +118,7 @@ def _throughput(load: Load) -> Figure:
 def _rate(load: Load, name: str, period: str) -> float:
     """Between a tenth and nine tenths of the records."""
     table = {"name": "raw", "format": "delta", "path": str(load.folder / f"{name}-raw")}
-    running = load.running(name, members=2, trigger={"period": period}, tables=[table])
+    running = load.running(name, noted=True, trigger={"period": period}, tables=[table])
     with running as (region, _), driving(region, drive=True):
         while sum(int(member[:, 2].sum()) for member in _submissions(load, name)) < RECORDS:
             time.sleep(2)

@@ -7,21 +7,17 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 
 from bench.figure import Figure, percentile
-from checkpoints_db import initialise
-from crkafka_core.config import RegionConfig
+from bench.load import TOPIC, Load
 from crkafka_core.control import Reader
 from crkafka_core.dev.kafka import KafkaCluster
 from crkafka_core.dev.leash import Leash
 from crkafka_core.dev.postgres import Postgres
-from crkafka_core.hosts.processes import ProcessHost
 from crkafka_core.model.rows import Region as Row
 from crkafka_core.region import Region, waiting
-from crkafka_core.testing.generator import Generator
 
 RECORDS = 4_000_000
 CUTS = 40
@@ -35,59 +31,30 @@ def figures(rows: list[int]) -> Iterable[Figure]:
     kafka = KafkaCluster(folder / "kafka", nodes=1, leash=leash)
     kafka.start()
     try:
-        kafka.topics.create("load", partitions=8)
-        Generator(kafka.bootstrap).bulk("load", RECORDS, partitions=8)
+        kafka.topics.create(TOPIC, partitions=8)
+        load = Load(folder, kafka, partitions=8)
+        load.generator.bulk(TOPIC, RECORDS, partitions=8)
         if 2 in rows or 7 in rows:
-            yield from _under_load(folder, kafka, f"sqlite:///{folder}/load.db", "SQLite")
+            yield from _under_load(load, f"sqlite:///{folder}/load.db", "SQLite")
             postgres = Postgres(folder / "postgres", leash=postgres_leash)
             postgres.start()
-            yield from _under_load(folder, kafka, postgres.url("load"), "PostgreSQL")
+            yield from _under_load(load, postgres.url("load"), "PostgreSQL")
         if 5 in rows:
-            yield from _resets(folder, kafka)
+            yield from _resets(load)
         if 4 in rows:
-            yield from _kill(folder, kafka, static=True)
-            yield from _kill(folder, kafka, static=False)
+            yield from _kill(load, static=True)
+            yield from _kill(load, static=False)
     finally:
         leash.release()
         postgres_leash.release()
         shutil.rmtree(folder, ignore_errors=True)
 
 
-@contextmanager
-def _running(
-    folder: Path, kafka: KafkaCluster, name: str, url: str, **keys: object
-) -> Iterator[tuple[Region, ProcessHost]]:
-    initialise(url)
-    config = RegionConfig.parse(
-        {
-            "region": name,
-            "control_plane": url,
-            "storage": str(folder / name),
-            "topics": ["load"],
-            "members": 2,
-            "trigger": {"manual": True},
-            "kafka": {"bootstrap.servers": kafka.bootstrap, "group.id": name, "session.timeout.ms": 6000},
-            **keys,
-        }
-    )
-    region = Region.open(config)
-    region.init()
-    region.start()
-    host = ProcessHost(config, region.plane, log=folder / f"{name}-logs")
-    host.begin()
-    try:
-        region.await_running(timeout=60)
-        yield region, host
-    finally:
-        region.stop()
-        host.end()
-
-
-def _under_load(folder: Path, kafka: KafkaCluster, url: str, where: str) -> Iterable[Figure]:
+def _under_load(load: Load, url: str, where: str) -> Iterable[Figure]:
     """Cuts while members run at full speed through a backlog that does not end."""
     resident = 0
-    with _running(folder, kafka, f"load-{where.lower()}", url, drain="stop") as (region, host):
-        waiting.until(region.plane, lambda _, row: True if _submitted(region) > 100_000 else None, timeout=60)
+    with load.running(f"load-{where.lower()}", url, drain="stop") as (region, host):
+        waiting.until(region.plane, lambda _, row: _submitted(region) > 100_000 or "tuples", timeout=60)
         for _ in range(CUTS):
             time.sleep(0.15)
             region.cut()
@@ -118,9 +85,9 @@ def _resident(pid: int) -> int:
         return 0
 
 
-def _resets(folder: Path, kafka: KafkaCluster) -> Iterable[Figure]:
+def _resets(load: Load) -> Iterable[Figure]:
     took: list[float] = []
-    with _running(folder, kafka, "resets", f"sqlite:///{folder}/resets.db") as (region, _):
+    with load.running("resets") as (region, _):
         region.cut()
         for _ in range(10):
             time.sleep(0.5)
@@ -140,16 +107,16 @@ def _until_tuples(region: Region, act: object) -> float:
     return time.monotonic() - began
 
 
-def _kill(folder: Path, kafka: KafkaCluster, *, static: bool) -> Iterable[Figure]:
+def _kill(load: Load, *, static: bool) -> Iterable[Figure]:
     name = "static" if static else "dynamic"
-    with _running(folder, kafka, name, f"sqlite:///{folder}/{name}.db", static_membership=static) as (region, host):
+    with load.running(name, static_membership=static) as (region, host):
         time.sleep(1)
         epoch = region.status().region.epoch
         began = time.monotonic()
         os.kill(host.pids()[f"{name}/1"], signal.SIGKILL)
 
-        def resumed(_: Reader, row: Row) -> bool | None:
-            return True if row.epoch > epoch and row.phase == "RUNNING" else None
+        def resumed(_: Reader, row: Row) -> bool | str:
+            return (row.epoch > epoch and row.phase == "RUNNING") or "a later epoch"
 
         waiting.until(region.plane, resumed, timeout=60)
         took = time.monotonic() - began
