@@ -119,9 +119,8 @@ class GroupConsumer:
         stuck = self._commits.stuck
         if stuck:
             _log.warning("the consumer of group %s is left open: a commit is still waiting for Kafka", self.group_id)
-        if (
-            stuck or self._commits.fenced
-        ):  # out of the group, and librdkafka's close may never end (docs/clients.md C-K27)
+        if stuck or self._commits.fenced:
+            # A fenced client is out of the group, and librdkafka's close may never end (docs/clients.md C-K27).
             _keep_for_ever(self._consumer)
             return
         try:

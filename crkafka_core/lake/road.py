@@ -117,8 +117,8 @@ def _taking(region: Handle, family: Sequence[str], step: Step) -> list[str]:
     """
     has = [name for name in _keyed(region, family) if name not in step.advancing]
     if has:
-        found = [_row(region, name) for name in sorted(step.advancing)]
-        if joined := next((table.name for table in found if not table.version), ""):
+        advancing = [_row(region, name) for name in sorted(step.advancing)]
+        if joined := next((table.name for table in advancing if not table.version), ""):
             keyed.refuse_rewrite(region, _row(region, has[0]), joined=joined)
     return [name for name in family if name not in has]
 

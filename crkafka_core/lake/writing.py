@@ -160,7 +160,7 @@ def _finish(tx: Tx, by_name: Mapping[str, Permit], written: Mapping[str, Written
 
 
 def fence(region: Handle, name: str, write: Callable[[Permit, Hold], tuple[str, int | None]]) -> Table:
-    """Make the table follow the latest rewind; nothing is done when it owes no fence.
+    """Make the table follow the latest rewind; does nothing where it needs no fence.
 
     `write` commits the fence, and gives the table's version, and the checkpoint to which it went back where that is not the common one:
     what is between is written again.

@@ -128,7 +128,7 @@ def is_foreign(uid: str, region: str, client_id: str) -> bool:
 
 
 def client_id(uid: str, member: str, incarnation: str) -> str:
-    """A member's id in Kafka; unique (SPEC U1). The uid tells regions of one name in two control planes apart (SPEC G1)."""
+    """A member's id in Kafka; unique (SPEC U1). It contains the uid, since two control planes may have a region of one name (SPEC G1)."""
     return f"crkafka-{uid[:8]}-{member}-{incarnation}"
 
 

@@ -261,8 +261,8 @@ def _go_on(tx: Tx, cut: _Cut, offsets: Sequence[ContributedOffset], *, head: int
     elif not region.stopping:
         numbers.hand_on(tx, cut.fillers, ends)
     if tx.region().stopping:
-        there = {m.name for m in roster.live(tx)} if cut.why is not None else set()
-        if not left_out and there <= {f.member for f in cut.fillers}:
+        live = {m.name for m in roster.live(tx)} if cut.why is not None else set()
+        if not left_out and live <= {f.member for f in cut.fillers}:
             epochs.idle(tx, why)
 
 

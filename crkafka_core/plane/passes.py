@@ -102,12 +102,12 @@ def passable(reader: Reader) -> list[tuple[list[Table], list[int]]]:
     if not near:
         return []
     line = reader.line(region.head, after=min(t.acknowledged for t in near))
-    topics, found = contents.rows_by_topic(reader, region, line), []
+    topics, families = contents.rows_by_topic(reader, region, line), []
     for family in _idle(reader, near):
         topic, ahead = topic_of(family[0].shape), (i for i in line if i > family[0].acknowledged)
         if ids := list(takewhile(lambda i, topic=topic: not topics[i][topic], ahead)):  # type: ignore[misc]
-            found.append((family, ids))
-    return found
+            families.append((family, ids))
+    return families
 
 
 def _idle(reader: Reader, near: Sequence[Table]) -> Iterator[list[Table]]:

@@ -114,13 +114,13 @@ def _offered(group: str, url: str, hint: str = "") -> Any:
     scheme = urlsplit(url).scheme.partition("+")[0]
     offered = entry_points(group=group, name=scheme)
     if not offered:
-        there = sorted({e.name for e in entry_points(group=group)})
+        schemes = sorted({e.name for e in entry_points(group=group)})
         raise ConfigError(
             f"For {scheme!r} there are no roles."
             if group == ROLES
             else f"No control plane for {scheme!r} is installed.",
             hint=hint
-            or f"There are: {', '.join(there) or 'none; install the project itself'}.{nearest(scheme, there)}",
+            or f"There are: {', '.join(schemes) or 'none; install the project itself'}.{nearest(scheme, schemes)}",
         )
     return next(iter(offered)).load()
 

@@ -60,6 +60,6 @@ class Timings:
     def families(self) -> Iterator[Metric]:
         for histogram in self._all:
             for family in histogram.collect():
-                # The time at which it was made says nothing of the region.
+                # Creation times of the histograms are no metrics of the region.
                 family.samples = [sample for sample in family.samples if not sample.name.endswith("_created")]
                 yield family

@@ -1,4 +1,4 @@
-"""Starts a classic Spark session whose settings no other user can read, and whose Java writes to a log of ours; and tells why Java failed.
+"""Starts a classic Spark session whose settings no other user can read, and whose Java writes to our own log; reports why Java failed.
 
 PySpark itself puts every setting on the command line of spark-submit, where `ps` shows it (docs/clients.md C-P9). Here they are in a
 file that only this user can read, until Java has read it. Spark's own pages and logs hide secrets.
