@@ -26,14 +26,6 @@ def refuse_anothers(admin: Admin, config: RegionConfig, uid: str) -> None:
     """
     group = config.group_id
     with suppress(NotAllowed):
-        for client in admin.client_ids(group):
-            member = _MEMBER.fullmatch(client)
-            if member is not None and alarms.is_foreign(uid, config.region, client):
-                raise WrongRegion(
-                    f"Group {group!r} has a member of region {member['region']}, which another control plane has: {client}.",
-                    hint="Give this region a group.id of its own, or stop the other region for good first.",
-                )
-    with suppress(NotAllowed):
         topics = admin.topics(config.topics or (), pattern=config.pattern)
         tps = [tp for topic, info in topics.items() for tp in info.tps(topic)]
         for tp, commit in sorted(admin.committed(group, tps).items()):
@@ -43,6 +35,15 @@ def refuse_anothers(admin: Admin, config: RegionConfig, uid: str) -> None:
                     f"Group {group!r} belongs to another region, with uid {owner.uid}: it has committed offset {commit.offset} of {tp}.",
                     hint="Give this region a group.id of its own. If the other is gone for good, "
                     f"`start: {{position: default, adopt: {owner.uid}}}` goes on where it stopped.",
+                )
+    with suppress(NotAllowed):
+        for client in admin.client_ids(group):
+            member = _MEMBER.fullmatch(client)
+            if member is not None and alarms.is_foreign(uid, config.region, client):
+                raise WrongRegion(
+                    f"Group {group!r} has a member of region {member['region']}, which another control plane has: {client}.",
+                    hint="Give this region a group.id of its own, or stop the other region for good first: "
+                    "Kafka counts an ended member for its session.timeout.ms.",
                 )
 
 

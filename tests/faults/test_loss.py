@@ -270,6 +270,7 @@ def test_56_new_region_on_an_old_group_is_refused_unless_it_adopts(
     uid = s.region.status().region.uid
     with pytest.raises(WrongRegion, match=f"adopt: {uid}"):
         s.region_on_new_sql(start={"position": "default"})
+    s.until(lambda: not s.region.admin().client_ids(s.config.group_id), "Kafka has ended the members' sessions")
     again = s.region_on_new_sql(start={"position": "default", "adopt": uid})
     again.settle()
     s.generator.send(topic, 60, partitions=2)
