@@ -180,7 +180,10 @@ def test_marks_that_spark_wrote_for_several_files_are_kept(tmp_path: Path, spark
     orders = Orders(tmp_path / "t", properties=granularity)
     first, second = orders.file(range(5)), orders.file(range(5, 10))
     orders.commit([first, second])
+    partitions = spark.conf.get("spark.sql.shuffle.partitions")
+    spark.conf.set("spark.sql.shuffle.partitions", "1")  # one task writes the marks of both
     spark.sql(f"DELETE FROM {in_spark(spark, orders)} WHERE offset IN (1, 7)")
+    spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
     orders.now = orders.log.look() or orders.now
     assert marked(orders) == {first.path: [1], second.path: [2]}
     mark(orders, {first.path: [1, 4]})
