@@ -20,8 +20,10 @@ from crkafka_core.model.visible import visible
 
 if TYPE_CHECKING:
     from crkafka_core.config import RegionConfig
+    from crkafka_core.config.address import Address
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T", "RegionConfig", "Address")
 DEFAULT_FILE = Path("region.yaml")
 MOST = 2**63 - 1
 """Of any number in SQL."""
@@ -44,15 +46,28 @@ class Call:
         """Load the configuration."""
         from crkafka_core.config import RegionConfig
 
+        return self._loaded(RegionConfig.load)
+
+    def address(self) -> Address:
+        """Read of the configuration only where the region's rows are."""
+        from crkafka_core.config.address import Address
+
+        try:
+            return self._loaded(Address.load)
+        except ValueError:
+            config = self.config()  # names what is wrong
+            return Address(config.region, config.control_plane)
+
+    def _loaded(self, load: Callable[..., T]) -> T:
         file = self.file
         if file is None:
             raise ConfigError(
                 f"There is no {DEFAULT_FILE} in {Path.cwd()}.",
                 hint="Name a configuration with -c FILE or $CRKAFKA_CONFIG.",
             )
-        config = RegionConfig.load(file, region=self.region_name)
-        logs.about(config.region)
-        return config
+        loaded = load(file, region=self.region_name)
+        logs.about(loaded.region)
+        return loaded
 
 
 class Answer(NamedTuple):
@@ -82,13 +97,14 @@ COMMANDS: dict[str, click.Command] = {}
 """The commands of the imported modules, by name."""
 
 
-def register(name: str, *, group: click.Group | None = None) -> Callable[[F], F]:
-    """Makes a command of a function that takes the configuration first, loaded from -c and -r."""
+def register(name: str, *, group: click.Group | None = None, only_rows: bool = False) -> Callable[[F], F]:
+    """Makes a command of a function that takes the configuration first, loaded from -c and -r; with `only_rows` its address alone."""
 
     def made(function: F) -> F:
         @functools.wraps(function)
         def command(config_file: Path | None, region_name: str | None, **options: Any) -> Any:
-            return function(called(config_file, region_name).config(), **options)
+            call = called(config_file, region_name)
+            return function(call.address() if only_rows else call.config(), **options)
 
         ready = click.command(name)(config_options(command))
         if group is None:
@@ -101,17 +117,22 @@ def register(name: str, *, group: click.Group | None = None) -> Callable[[F], F]
 
 
 def verb(
-    name: str, *, doing: str = "", asks: Callable[..., str] | None = None, group: click.Group | None = None
+    name: str,
+    *,
+    doing: str = "",
+    asks: Callable[..., str] | None = None,
+    group: click.Group | None = None,
+    only_rows: bool = False,
 ) -> Callable[[F], F]:
     """Makes a command of a plain function, which takes the configuration and its options, and returns an `Answer`.
 
     `doing`: the function also takes `say`, and its steps are shown. `asks`: the question for the same arguments before something is
-    destroyed; "" for no question. `group`: the command is one of this group's.
+    destroyed; "" for no question. `group`: the command is one of this group's. `only_rows`: its configuration is an `Address`.
     """
 
     def made(function: F) -> F:
         @functools.wraps(function)
-        def command(config: RegionConfig, as_json: bool, yes: bool = False, **options: Any) -> int:
+        def command(config: RegionConfig | Address, as_json: bool, yes: bool = False, **options: Any) -> int:
             if asks is not None:
                 confirm(asks(config, **options), yes=yes)
             with progress(doing, quiet=as_json) if doing else nullcontext() as say:
@@ -119,7 +140,7 @@ def verb(
             return answer.give(as_json)
 
         with_yes = command if asks is None else YES(command)
-        register(name, group=group)(json_option(with_yes))
+        register(name, group=group, only_rows=only_rows)(json_option(with_yes))
         return function
 
     return made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -11,10 +12,13 @@ from pathlib import Path
 from types import FrameType
 
 INTERRUPTED = 130
+COLLECTED_AFTER = 50_000
+"""New objects after which garbage is looked for. With Python's 700 that takes a tenth of the time of a short verb, mostly in imports."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit."""
+    gc.set_threshold(COLLECTED_AFTER)
     nowhere = Path(os.devnull)
     sys.stdout = sys.stdout or nowhere.open("w")  # the shell closes it on `>&-`
     sys.stderr = sys.stderr or nowhere.open("w")
@@ -26,6 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt:
         note("interrupted", "WARNING")
         sys.exit(INTERRUPTED)
+    finally:
+        gc.freeze()  # else Python looks twice for garbage among all classes and functions while it ends
 
 
 @contextmanager

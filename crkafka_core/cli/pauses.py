@@ -37,11 +37,6 @@ def _check_of_this_region(config: RegionConfig, kind: str, what: str, member: st
         raise Refused(f"The topic {topic!r} does not match the pattern {config.pattern!r} of region {config.region}.")
 
 
-def in_words(mark: PauseMark) -> str:
-    """A mark in words."""
-    return f"{mark.kind} {mark.what}{f' of {mark.member}' if mark.member else ''}"
-
-
 def kind_of(what: str) -> str:
     """The kind by its form: `a[3]` is a partition, `^a` a pattern, `orders/0` a member (no topic has a slash), all else a topic."""
     if re.fullmatch(r"[^\[\]]+\[\d+\]", what):

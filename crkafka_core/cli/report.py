@@ -91,10 +91,10 @@ class Report:
 def report(config: RegionConfig, *, last: int = 500) -> Report:
     """The last `last` checkpoints, and the events meanwhile."""
     with control_plane(config) as plane:
-        return plane.read(lambda reader, region: _read(reader, region, config, last))
+        return plane.read(lambda reader, region: _read(reader, region, last))
 
 
-def _read(reader: Reader, region: Region, config: RegionConfig, last: int) -> Report:
+def _read(reader: Reader, region: Region, last: int) -> Report:
     rows = checkpoints.newest(reader, last, COUNTED)[::-1]
     since = rows[0].opened_at if len(rows) == last else 0.0
     logged = events.after(reader, since)
@@ -102,7 +102,7 @@ def _read(reader: Reader, region: Region, config: RegionConfig, last: int) -> Re
     resumed = [e.at for e in logged if e.kind == "resumed"]
     merged = {c.id: c.merged_at for c in rows if c.rows}
     return Report(
-        status=status_of(reader, region, config.trigger),
+        status=status_of(reader, region),
         events=tuple(events.last(reader, 60)),
         cuts=tuple(_cuts(rows, resumed)),
         stretches=tuple(_stretches([e for e in logged if e.kind in _TURNS], begun)),

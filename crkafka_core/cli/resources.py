@@ -10,20 +10,21 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from crkafka_core.cli.output import Say
-from crkafka_core.config import RegionConfig
 from crkafka_core.plane import transact
 from crkafka_core.plane.transact import ControlPlane
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from crkafka_core.config import RegionConfig
+    from crkafka_core.config.address import Address
     from crkafka_core.lake.means import Maker
     from crkafka_core.lake.pool import Pool
     from crkafka_core.lake.road import Means
 
 
 @contextmanager
-def control_plane(config: RegionConfig) -> Iterator[ControlPlane]:
+def control_plane(config: RegionConfig | Address) -> Iterator[ControlPlane]:
     """The region's control plane, closed at the end of the block."""
     store = transact.open_store(config.resolved_control_plane())
     try:

@@ -7,23 +7,25 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from crkafka_core.cli.call import Answer, json_option, number, register, verb
 from crkafka_core.cli.output import LAG, lag_cells, moment, phase_for, plain, print_json, print_pairs, print_table, span
-from crkafka_core.cli.pauses import in_words
 from crkafka_core.cli.resources import control_plane
-from crkafka_core.config import RegionConfig, redact
 from crkafka_core.control import Reader
 from crkafka_core.model.errors import ConfigError, ServiceUnavailable
+from crkafka_core.model.redaction import redact
 from crkafka_core.model.rows import Checkpoint, Event, Region
 from crkafka_core.model.visible import json_text
-from crkafka_core.plane import events, handover
+from crkafka_core.plane import events, handover, pauses
 from crkafka_core.plane.checkpoints import newest
 from crkafka_core.plane.status import MemberView, Status, status_of
+
+if TYPE_CHECKING:
+    from crkafka_core.config import RegionConfig
+    from crkafka_core.config.address import Address
 
 SHOWN = 8
 """Number of the last checkpoints, and of the last events, beside the status."""
@@ -42,24 +44,23 @@ class StatusAndHistory:
     """Oldest first."""
 
 
-def status_and_history(reader: Reader, region: Region, config: RegionConfig) -> StatusAndHistory:
+def status_and_history(reader: Reader, region: Region) -> StatusAndHistory:
     """Read the status with the last checkpoints and events."""
-    status = status_of(reader, region, config.trigger)
-    return StatusAndHistory(status, tuple(newest(reader, SHOWN)), tuple(events.last(reader, SHOWN)))
+    return StatusAndHistory(status_of(reader, region), tuple(newest(reader, SHOWN)), tuple(events.last(reader, SHOWN)))
 
 
-def show(config: RegionConfig) -> StatusAndHistory:
+def show(config: RegionConfig | Address) -> StatusAndHistory:
     """The region now."""
     with control_plane(config) as plane:
-        return plane.read(partial(status_and_history, config=config))
+        return plane.read(status_and_history)
 
 
-def watch(config: RegionConfig, *, interval: float = 1.0) -> Iterator[StatusAndHistory | ServiceUnavailable]:
+def watch(config: RegionConfig | Address, *, interval: float = 1.0) -> Iterator[StatusAndHistory | ServiceUnavailable]:
     """The status after each change, at the latest after `interval` seconds, without end; or why it cannot be read."""
     with control_plane(config) as plane:
         while True:
             try:
-                state = plane.read(partial(status_and_history, config=config))
+                state = plane.read(status_and_history)
                 yield state
                 plane.wait(state.status.region.version, interval)
             except ServiceUnavailable as error:
@@ -67,7 +68,7 @@ def watch(config: RegionConfig, *, interval: float = 1.0) -> Iterator[StatusAndH
                 time.sleep(interval)
 
 
-@register("show")
+@register("show", only_rows=True)
 @click.option("--watch", "live", is_flag=True, help="A live view until Ctrl-C; with --json one line for each view.")
 @click.option(
     "--interval",
@@ -77,7 +78,7 @@ def watch(config: RegionConfig, *, interval: float = 1.0) -> Iterator[StatusAndH
 )
 @click.option("--once", is_flag=True, help="End --watch after one view.")
 @json_option
-def _show(config: RegionConfig, live: bool, interval: float | None, once: bool, as_json: bool) -> None:
+def _show(config: Address, live: bool, interval: float | None, once: bool, as_json: bool) -> None:
     """The region now: phase, members, head, what it waits for."""
     if live:
         _watch(config, interval or 1.0, once, as_json)
@@ -91,7 +92,7 @@ def _show(config: RegionConfig, live: bool, interval: float | None, once: bool, 
         _print_region(state.status)
 
 
-def _watch(config: RegionConfig, interval: float, once: bool, as_json: bool) -> None:
+def _watch(config: Address, interval: float, once: bool, as_json: bool) -> None:
     """Show each view on the terminal, in place of the last one; as JSON, print a line for each."""
     from rich.console import Console
     from rich.live import Live
@@ -152,7 +153,7 @@ def _print_region(status: Status) -> None:
             ("resets in a row", r.consecutive or ""),
             ("last start or reset", r.reset_cause),
             ("group", ", ".join(f"{g.group_id} on cluster {g.cluster_id}" for g in status.groups)),
-            ("paused", ", ".join(f"{in_words(p)} (by {p.by})" for p in status.pauses)),
+            ("paused", ", ".join(f"{pauses.in_words(p)} (by {p.by})" for p in status.pauses)),
             ("retirement held", "; ".join(status.held)),
             ("leases", ", ".join(f"{_LEASES.get(each.kind, each.kind)} by {each.holder}" for each in status.leases)),
         ]
@@ -188,8 +189,8 @@ def print_members(members: tuple[MemberView, ...]) -> None:
     )
 
 
-@verb("health")
-def health(config: RegionConfig) -> Answer:
+@verb("health", only_rows=True)
+def health(config: RegionConfig | Address) -> Answer:
     """Does the region need attention? Exit code 0: no, 1: yes, and the reason is printed."""
     with control_plane(config) as plane:
         status = plane.read(status_of)

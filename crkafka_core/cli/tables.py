@@ -13,7 +13,7 @@ from crkafka_core.cli.call import COMMANDS, Answer, called, config_options, json
 from crkafka_core.cli.output import LAG, Say, lag_cells, note, print_table, silent
 from crkafka_core.cli.resources import control_plane, means
 from crkafka_core.config import RegionConfig
-from crkafka_core.config.typed import topic_of
+from crkafka_core.config.shapes import topic_of
 from crkafka_core.control import Reader
 from crkafka_core.holder import whoami
 from crkafka_core.model import rows

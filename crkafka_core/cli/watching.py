@@ -10,11 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from crkafka_core.cli.output import LAG, lag_cells, moment, phase_for, shown, span
-from crkafka_core.cli.pauses import in_words
-from crkafka_core.config import redact
 from crkafka_core.model.errors import ServiceUnavailable
 from crkafka_core.model.plural import plural
+from crkafka_core.model.redaction import redact
 from crkafka_core.model.visible import visible
+from crkafka_core.plane.pauses import in_words
 from crkafka_core.plane.status import Status
 
 if TYPE_CHECKING:

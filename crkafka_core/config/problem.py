@@ -6,14 +6,15 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
+from typing import TYPE_CHECKING, Any
 
 from crkafka_core.config.secret import is_secret_key, secrets_in
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.redaction import redact
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel, ValidationError
+    from pydantic_core import ErrorDetails
 
 _TYPES = {
     "int_type": "a whole number",
@@ -176,6 +177,8 @@ def _keys_at(model: type[BaseModel], loc: Sequence[str | int]) -> list[str]:
 
 
 def _model_in(annotation: Any) -> Any:
+    from pydantic import BaseModel
+
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     for inner in getattr(annotation, "__args__", ()):

@@ -23,7 +23,17 @@ from pydantic import (
     model_validator,
 )
 
-from crkafka_core.config import catalogs, kafka_section, location, places, reference, secret, template, typed_tables
+from crkafka_core.config import (
+    address,
+    catalogs,
+    kafka_section,
+    location,
+    places,
+    reference,
+    secret,
+    template,
+    typed_tables,
+)
 from crkafka_core.config.host_section import HostConfig
 from crkafka_core.config.kafka_section import Scalar
 from crkafka_core.config.limit_keys import MOST, LimitKeys
@@ -31,9 +41,10 @@ from crkafka_core.config.problem import BadConfiguration, KeyedError, Problem, p
 from crkafka_core.config.quantity import Size
 from crkafka_core.config.resolving import Resolved, resolve
 from crkafka_core.config.sections import StartConfig, TableConfig, TriggerConfig
+from crkafka_core.config.shapes import on_frames, topic_of
 from crkafka_core.config.template import OfTopic
 from crkafka_core.config.topics import checked_names, checked_pattern
-from crkafka_core.config.typed import RegistryConfig, on_frames, topic_of
+from crkafka_core.config.typed import RegistryConfig
 from crkafka_core.config.warnings import warnings
 from crkafka_core.model.limits import MOST_MEMBERS, Limits
 
@@ -254,8 +265,7 @@ class RegionConfig(LimitKeys):
     @field_validator("control_plane")
     @classmethod
     def _control_plane(cls, url: str, info: ValidationInfo) -> str:
-        secret.check("control_plane", url)
-        return reference.anchor(location.absolute_url(url, _base(info)), _base(info))
+        return address.control_plane(url, _base(info))
 
     @field_validator("storage")
     @classmethod

@@ -22,8 +22,9 @@ from pydantic import (
 from crkafka_core.config.location import in_catalog, store_of
 from crkafka_core.config.problem import nearest
 from crkafka_core.config.quantity import Seconds, seconds
+from crkafka_core.config.shapes import GOOD, RECORDS, SHAPE
 from crkafka_core.config.topics import NO_TOPIC, check_pattern, is_topic
-from crkafka_core.config.typed import RECORDS, SHAPE, STRICT, Typing
+from crkafka_core.config.typed import STRICT, Typing
 
 _KAFKAS = {"earliest": "beginning", "latest": "end"}
 """Kafka's name of a position → ours."""
@@ -194,10 +195,6 @@ def parsed(text: str) -> PartitionField:
             f"{text} is no transform; write year, month, day or hour of a column, as day(timestamp), bucket(16, key) or truncate(4, name)"
         )
     return PartitionField(text)
-
-
-GOOD = "good"
-"""The default output of a shape."""
 
 
 class TableConfig(Typing):

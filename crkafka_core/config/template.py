@@ -9,13 +9,12 @@ from dataclasses import dataclass
 
 from crkafka_core.config import location, typed_tables
 from crkafka_core.config.sections import TableConfig
-from crkafka_core.config.typed import RECORDS, RegistryConfig
+from crkafka_core.config.shapes import RECORDS, UNPLACED
+from crkafka_core.config.typed import RegistryConfig
 
 TOPIC = "{topic}"
 LONGEST = 128
 """Letters of a table's name."""
-UNPLACED = "unplaced_"
-"""Begins the names of tables with the records of a topic that cannot have a table of its own name."""
 
 
 @dataclass(frozen=True)

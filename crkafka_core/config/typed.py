@@ -9,13 +9,6 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, field_v
 from crkafka_core.config import reference, secret
 
 STRICT = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-SHAPE = "crkafka.typed:"
-"""Prefix of the names of built-in shapes, before the name of the typed table."""
-RECORDS = "crkafka.records:"
-"""The same of a table that has the records of some topics as they are."""
-ARROW = "arrow:"
-"""Begins the names of shapes that are functions of Arrow's batches; what follows is `package.module:function`."""
-DEAD = "dead"
 REGISTRY = "registry"
 
 OnBadRecord = Literal["dead_letter", "stop", "skip"]
@@ -105,28 +98,3 @@ class Typing(BaseModel):
     """For records of a typed table that cannot be decoded: `dead_letter` (default), `stop`, or `skip`."""
     dead_letters: StrictStr | None = Field(None, pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")
     """Name of the table with the dead letters of a typed one; by default its name and `_dead`."""
-
-
-def name_of(shape: str) -> str:
-    """The typed table of a built-in shape; empty for another shape."""
-    return shape.removeprefix(SHAPE).partition("@")[0] if shape.startswith(SHAPE) else ""
-
-
-def has_records(shape: str) -> bool:
-    """Whether a shape gives the records of some topics as they are."""
-    return shape.startswith(RECORDS)
-
-
-def topic_of(shape: str) -> str:
-    """The topic for which a template has made the table; empty for a table that is declared by itself."""
-    return shape.partition("@")[2] if name_of(shape) or has_records(shape) else ""
-
-
-def arrow_of(shape: str) -> str:
-    """The function of a shape that needs no Spark; empty for another."""
-    return shape.removeprefix(ARROW) if shape.startswith(ARROW) and shape.count(":") == 2 else ""
-
-
-def on_frames(shape: str) -> bool:
-    """Whether a shape is a function of Spark's DataFrames."""
-    return bool(shape) and not (name_of(shape) or arrow_of(shape) or has_records(shape))

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from crkafka_core.config import json_columns, location, secret
-from crkafka_core.config.sections import GOOD, TableConfig
-from crkafka_core.config.typed import DEAD, RECORDS, SHAPE, RegistryConfig, TypedConfig, name_of
+from crkafka_core.config.sections import TableConfig
+from crkafka_core.config.shapes import DEAD, GOOD, RECORDS, SHAPE, name_of
+from crkafka_core.config.typed import RegistryConfig, TypedConfig
 
 
 def expanded(

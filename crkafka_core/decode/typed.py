@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 
 from crkafka_core.config import json_columns
 from crkafka_core.config.json_columns import PREFIX
-from crkafka_core.config.sections import GOOD
-from crkafka_core.config.typed import DEAD, OnBadRecord, RegistryConfig, TypedConfig
+from crkafka_core.config.shapes import DEAD, GOOD
+from crkafka_core.config.typed import OnBadRecord, RegistryConfig, TypedConfig
 from crkafka_core.decode import arrow_types, registry_columns
 from crkafka_core.decode.batch import REASON, VALUE, Columns, decode_batch, refuse_record
 from crkafka_core.decode.decoders import Decoder, Json

@@ -8,8 +8,7 @@ import pyarrow as pa
 
 from crkafka_core.config.json_columns import PREFIX
 from crkafka_core.config.region_config import RegionConfig
-from crkafka_core.config.sections import GOOD
-from crkafka_core.config.typed import arrow_of, name_of, on_frames
+from crkafka_core.config.shapes import GOOD, arrow_of, name_of, on_frames
 from crkafka_core.lake.kinds import as_stored
 from crkafka_core.lake.port import CHECKPOINT, KEYS, Part
 from crkafka_core.model.rows import Table

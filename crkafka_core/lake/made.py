@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from crkafka_core.config.sections import GOOD, TableConfig
-from crkafka_core.config.typed import DEAD, arrow_of, has_records, name_of, on_frames
+from crkafka_core.config.sections import TableConfig
+from crkafka_core.config.shapes import DEAD, GOOD, arrow_of, has_records, name_of, on_frames
 from crkafka_core.decode.batch import BadRecord
 from crkafka_core.decode.registry import RegistryAway
 from crkafka_core.lake import again, evolution, files, kinds, standing, typed

@@ -9,7 +9,7 @@ from enum import Enum
 
 import pyarrow.compute as pc
 
-from crkafka_core.config.typed import topic_of
+from crkafka_core.config.shapes import topic_of
 from crkafka_core.control import Reader
 from crkafka_core.lake import files
 from crkafka_core.lake.columns import Place, keys_of, parts_of

@@ -15,7 +15,7 @@ from queue import Empty, SimpleQueue
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from crkafka_core.config.typed import topic_of
+from crkafka_core.config.shapes import topic_of
 from crkafka_core.control import Tx
 from crkafka_core.holder import holder
 from crkafka_core.lake import writing

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from crkafka_core.config.sections import GOOD
+from crkafka_core.config.shapes import GOOD
 from crkafka_core.decode.batch import refuse_record
 from crkafka_core.lake.port import CHECKPOINT
 from crkafka_core.model.errors import ConfigError

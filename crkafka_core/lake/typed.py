@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from crkafka_core.config.sections import GOOD, TableConfig
+from crkafka_core.config.sections import TableConfig
+from crkafka_core.config.shapes import GOOD
 from crkafka_core.config.typed import RegistryConfig
 from crkafka_core.decode import typed
 from crkafka_core.decode.decoders import Decoder

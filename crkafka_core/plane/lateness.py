@@ -6,8 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from crkafka_core.config.template import UNPLACED
-from crkafka_core.config.typed import has_records, topic_of
+from crkafka_core.config.shapes import UNPLACED, has_records, topic_of
 from crkafka_core.control import Cond, Reader
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Checkpoint, Region, Table, TableCommit

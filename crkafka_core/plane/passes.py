@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
-from crkafka_core.config.typed import topic_of
+from crkafka_core.config.shapes import topic_of
 from crkafka_core.control import Reader, Tx
 from crkafka_core.model.rows import Lease, Region, Table, TableCommit
 from crkafka_core.plane import contents, restored, tables

@@ -97,3 +97,8 @@ def paused_now(reader: Reader, tps: Collection[TP]) -> frozenset[TP]:
         return frozenset()
     holders = roster.holders(reader)
     return frozenset(tp for tp in tps if paused(tp, there, holders.get(tp, "")))
+
+
+def in_words(mark: PauseMark) -> str:
+    """A mark in words."""
+    return f"{mark.kind} {mark.what}{f' of {mark.member}' if mark.member else ''}"

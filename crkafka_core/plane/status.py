@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from crkafka_core.config.sections import TriggerConfig
 from crkafka_core.control import Reader
 from crkafka_core.model.offsets import TP, unpack
 from crkafka_core.model.phase import Phase
@@ -108,8 +107,8 @@ class Status:
         return tuple(m for m in self.members if m.status is MemberStatus.LIVE)
 
 
-def status_of(reader: Reader, region: Region, trigger: TriggerConfig | None = None) -> Status:
-    """The region now; without its trigger no cut is due."""
+def status_of(reader: Reader, region: Region) -> Status:
+    """The region now."""
     tables = life.tables_of(reader)
     retirement = retire.plan(reader, region)
     open_cut = reader.get(Checkpoint, region.open_cut) if region.open_cut else None
@@ -120,7 +119,7 @@ def status_of(reader: Reader, region: Region, trigger: TriggerConfig | None = No
         alarm=alarms.current(reader, region),
         no_merge=alarms.no_merge(reader, region),
         last_cut_missed=alarms.last_cut_missed(reader, region),
-        cut_due_at=cuts.due_at(region, period=trigger.period, counted=trigger.operator_driven) if trigger else None,
+        cut_due_at=cuts.due_at(region, period=region.period or None, counted=True),
         head=reader.get(Checkpoint, region.head) if region.head else None,
         open_cut=open_cut,
         missing=tuple(merging.waits_for(reader)) if open_cut else (),

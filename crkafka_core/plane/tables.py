@@ -7,8 +7,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from crkafka_core.config.location import has_log
-from crkafka_core.config.sections import GOOD
-from crkafka_core.config.typed import on_frames, topic_of
+from crkafka_core.config.shapes import GOOD, on_frames, topic_of
 from crkafka_core.control import Cond, Reader, Tx
 from crkafka_core.model.errors import Refused
 from crkafka_core.model.rows import Lease, Region, Segment, Table, TableCommit

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from crkafka_core.config.location import in_catalog
 from crkafka_core.config.region_config import RegionConfig
 from crkafka_core.config.sections import TableConfig
-from crkafka_core.config.typed import topic_of
+from crkafka_core.config.shapes import topic_of
 from crkafka_core.control import Cond, Reader, Tx
 from crkafka_core.model.rows import Initial, MergedOffset, Region, Table, TableCommit
 from crkafka_core.plane import events, tables

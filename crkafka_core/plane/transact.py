@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib.metadata import entry_points
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
-from crkafka_core.config import RegionConfig
 from crkafka_core.config.problem import nearest
 from crkafka_core.control import Place, Reader, Store, Tx
 from crkafka_core.model.errors import ConfigError, CrkafkaError, TooOld
 from crkafka_core.model.rows import Region
 from crkafka_core.protocol.version import SPOKEN
+
+if TYPE_CHECKING:
+    from crkafka_core.config import RegionConfig
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from crkafka_core.config.location import in_catalog
-from crkafka_core.config.typed import has_records, topic_of
+from crkafka_core.config.shapes import has_records, topic_of
 from crkafka_core.control import Reader
 from crkafka_core.lake import road, together
 from crkafka_core.lake.handle import Handle

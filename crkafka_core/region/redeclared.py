@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from crkafka_core.config import RegionConfig, redact
 from crkafka_core.config.location import overlap
 from crkafka_core.config.sections import TableConfig
-from crkafka_core.config.typed import name_of, topic_of
+from crkafka_core.config.shapes import name_of, topic_of
 from crkafka_core.model.errors import Refused
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Table

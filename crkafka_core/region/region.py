@@ -321,7 +321,7 @@ class Region:
 
     def status(self) -> Status:
         """State of the region and its members, and what it waits for."""
-        return self.plane.read(lambda reader, row: status_of(reader, row, self.config.trigger))
+        return self.plane.read(status_of)
 
     def checkpoints(self, *, limit: int | None = None) -> list[Checkpoint]:
         """Live checkpoints, retired ones included, newest first."""

@@ -43,9 +43,8 @@ class Timings:
             return self._look()
 
     def _look(self) -> Status:
-        trigger = self._region.config.trigger
         status, new = self._region.plane.read(
-            lambda reader, row: (status_of(reader, row, trigger), landed(reader, row, self._last))
+            lambda reader, row: (status_of(reader, row), landed(reader, row, self._last))
         )
         self._last = new
         for checkpoint in new.merged:

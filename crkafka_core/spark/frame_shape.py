@@ -24,8 +24,8 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from crkafka_core.config import RegionConfig
 from crkafka_core.config.location import in_catalog
-from crkafka_core.config.sections import GOOD, TableConfig
-from crkafka_core.config.typed import DEAD
+from crkafka_core.config.sections import TableConfig
+from crkafka_core.config.shapes import DEAD, GOOD
 from crkafka_core.decode.batch import BadRecord
 from crkafka_core.decode.registry import RegistryAway
 from crkafka_core.lake import formats

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from crkafka_core.config.location import in_catalog
-from crkafka_core.config.typed import name_of
+from crkafka_core.config.shapes import name_of
 from crkafka_core.control import Reader
 from crkafka_core.lake.folder import folder_of
 from crkafka_core.lake.formats import open_log

@@ -14,8 +14,7 @@ import pyarrow as pa
 
 from crkafka_core.config.json_columns import PREFIX
 from crkafka_core.config.location import in_catalog
-from crkafka_core.config.sections import GOOD
-from crkafka_core.config.typed import has_records, name_of
+from crkafka_core.config.shapes import GOOD, has_records, name_of
 from crkafka_core.lake.folder import folder_of
 from crkafka_core.lake.formats import open_log
 from crkafka_core.lake.handle import Handle

@@ -11,7 +11,7 @@ import dagster as dg
 
 from crkafka_core.config import RegionConfig
 from crkafka_core.config.sections import TableConfig
-from crkafka_core.config.typed import topic_of
+from crkafka_core.config.shapes import topic_of
 from crkafka_core.control import Reader, Tx
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.phase import Phase

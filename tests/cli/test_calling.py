@@ -134,9 +134,21 @@ def test_a_region_is_chosen_by_name(crkafka: Crkafka, region_file: Path) -> None
 
 def test_bad_configuration_is_one_line_per_problem_and_code_2(crkafka: Crkafka, region_file: Path) -> None:
     region_file.write_text(YAML.replace("members: 2", "memebrs: 2"))
-    answer = crkafka("show")
+    answer = crkafka("checkpoints")
     assert answer.code == 2
     assert answer.err == 'region.yaml:6: memebrs: unknown key. Did you mean "members"?\n'
+
+
+def test_a_region_is_shown_while_its_file_has_a_mistake_elsewhere(crkafka: Crkafka, region_file: Path) -> None:
+    """Its state and its health are in SQL; what the file says of members is not asked."""
+    assert crkafka("init").code == 0
+    region_file.write_text(YAML.replace("members: 2", "memebrs: 2"))
+    assert "phase    IDLE" in crkafka("show").out
+    assert crkafka("health").code == 0
+    region_file.write_text(YAML.replace("control_plane:", "controlplane:"))
+    for verb in ("show", "health"):
+        answer = crkafka(verb)
+        assert (answer.code, answer.err.splitlines()[0]) == (2, "region.yaml:1: control_plane: is missing."), verb
 
 
 def test_check_says_what_is_there_and_what_is_not(crkafka: Crkafka) -> None:
@@ -238,7 +250,11 @@ print(len(sys.modules))
 
 @pytest.mark.parametrize(
     ("verbs", "without", "most"),
-    [("--version --help", "sqlalchemy pydantic yaml", 200), ("show", "sqlalchemy.orm", 520), (FROM_SQL, "", 560)],
+    [
+        ("--version --help", "sqlalchemy pydantic yaml", 200),
+        ("show health", "sqlalchemy.orm pydantic", 450),
+        (FROM_SQL, "", 560),
+    ],
 )
 def test_a_verb_imports_only_what_it_needs(plane: ControlPlane, verbs: str, without: str, most: int) -> None:
     """An import of Kafka's client or Spark takes a second of processor on a slow machine, for an answer from SQL."""

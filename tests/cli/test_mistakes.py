@@ -104,7 +104,7 @@ OF_THE_FILE = [
         r'URL cannot be used: invalid connection option "sslmod"\. Look at what follows its question mark\.',
     ),
 ]
-"""`crkafka show` ends with 2."""
+"""`crkafka events` ends with 2."""
 OF_THE_CALL: list[tuple[tuple[str, ...], int, str]] = [
     (("init", "--roles"), 2, r"For 'sqlite' there are no roles\. Only PostgreSQL has roles; of a SQLite file the mode"),
     (("group",), 3, r"Kafka does not answer \(.* at 127\.0\.0\.1:9\)\. Is the broker up"),
@@ -225,7 +225,7 @@ OF_BOTH: list[tuple[str, tuple[str, ...], int, str]] = [
     ),
 ]
 MISTAKES = [
-    *((yaml, ("show",), 2, said) for yaml, said in OF_THE_FILE),
+    *((yaml, ("events",), 2, said) for yaml, said in OF_THE_FILE),
     *((YAML, words, code, said) for words, code, said in OF_THE_CALL),
     *OF_BOTH,
 ]

@@ -34,7 +34,7 @@ def test_watch_shows_any_text_as_it_is(config: RegionConfig) -> None:
     kit.running()
     kit.do(lambda tx: pauses.pause(tx, "pattern", "^" + EVIL, member="", by=EVIL))
     kit.do(lambda tx: events.log(tx, "NOTE", EVIL, by=EVIL))
-    look = kit.plane.read(lambda reader, row: status_and_history(reader, row, config))
+    look = kit.plane.read(lambda reader, row: status_and_history(reader, row))
     now = look.status
     evil = dataclasses.replace(
         now,
@@ -95,7 +95,7 @@ def test_and_json_for_programs_and_logs(capsys: pytest.CaptureFixture[str]) -> N
 def test_watch_fits_a_terminal_of_80_columns_and_shows_tables(config: RegionConfig) -> None:
     kit = Kit(tables=("bronze",))
     kit.running()
-    look = kit.plane.read(lambda reader, row: status_and_history(reader, row, config))
+    look = kit.plane.read(lambda reader, row: status_and_history(reader, row))
     drawn = io.StringIO()
     Console(file=drawn, width=80).print(view(look, look))
     lines = drawn.getvalue().splitlines()

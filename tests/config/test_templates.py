@@ -10,7 +10,7 @@ import pytest
 from crkafka_core.config import RegionConfig
 from crkafka_core.config.changes import changes
 from crkafka_core.config.problem import BadConfiguration
-from crkafka_core.config.typed import topic_of
+from crkafka_core.config.shapes import topic_of
 
 EACH = {"each": "topic", "name": "{topic}", "path": "lake/{topic}"}
 

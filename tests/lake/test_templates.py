@@ -15,7 +15,7 @@ import pytest
 from deltalake import DeltaTable
 
 from crkafka_core.config import RegionConfig
-from crkafka_core.config.template import UNPLACED
+from crkafka_core.config.shapes import UNPLACED
 from crkafka_core.control import Reader
 from crkafka_core.lake import audit, erase, road, standing, together
 from crkafka_core.lake.handle import Handle, Opened
