@@ -1,7 +1,7 @@
 """Runs the test suites of `tests/suites.toml` in lanes, and ends with a table.
 
-Suites with real services wait more than they compute: two of them run at once. Those that only compute run one after the other beside
-them, at a lower priority, in the processor time that is left. Once a minute the current test of each running suite is printed; the
+Suites with real services wait more than they compute: two of them run at once. Beside them, in lanes of their own, run those that hardly
+compute at all and, at a lower priority, those that only compute. Once a minute the current test of each running suite is printed; the
 output of a suite appears when it ends.
 
 `run_suites.py test` is `make test`, `run_suites.py soak` is `make soak`; names of suites after that run only these. A suite fails when
@@ -61,6 +61,8 @@ class Suite:
     """Added to this process's."""
     computes: bool
     """Uses no real service and no real time: runs beside the others at a lower priority."""
+    waits: bool
+    """Mostly waits, for deadlines of a client: runs beside the others."""
 
 
 @dataclass
@@ -93,6 +95,7 @@ def read_suites(kind: str) -> list[Suite]:
             entry.get("select", "not soak"),
             entry.get("environment", {}),
             entry.get("computes", False),
+            entry.get("waits", False),
         )
         for entry in everything.get(kind, [])
     ]
@@ -288,10 +291,13 @@ def main(arguments: list[str]) -> int:
     REPORTS.mkdir(parents=True, exist_ok=True)
     chosen = sorted((s for s in suites if not names or s.name in names), key=lambda s: -s.budget)
     began = time.monotonic()
-    with ThreadPoolExecutor(LANES) as lanes, ThreadPoolExecutor(1) as beside:
-        running = {(beside if suite.computes else lanes).submit(_announced, suite): suite for suite in chosen}
+    with ThreadPoolExecutor(LANES) as lanes, ThreadPoolExecutor(1) as computing, ThreadPoolExecutor(1) as patient:
+        running = {
+            (computing if suite.computes else patient if suite.waits else lanes).submit(_announced, suite)
+            for suite in chosen
+        }
         try:
-            waiting = set(running)
+            waiting = running
             while waiting:
                 done, waiting = wait(waiting, timeout=PROGRESS)
                 if not done:
@@ -299,13 +305,13 @@ def main(arguments: list[str]) -> int:
                     later = len(waiting) - len(RUNNING)
                     print(f".. {time.monotonic() - began:.0f} s: {now}; {later} suites to begin", flush=True)
         except BaseException:
-            for lane in (lanes, beside):
+            for lane in (lanes, computing, patient):
                 lane.shutdown(wait=False, cancel_futures=True)
             raise
     took = f"{time.monotonic() - began:.0f} s in all"
     order = {suite.name: at for at, suite in enumerate(suites)}
     outcomes = sorted((f.result() for f in running), key=lambda o: order[o.suite.name])
-    print(f"\n{table(outcomes)}\n\n{took}, {LANES} suites at a time, and one that only computes")
+    print(f"\n{table(outcomes)}\n\n{took}, {LANES} suites at a time, one that only computes, and one that mostly waits")
     for o in outcomes:
         if o.last_words:
             print(f"\n== {o.suite.name}, the last lines:\n{o.last_words}\n")

@@ -23,8 +23,6 @@ from crkafka_core.verify.ledger import SEQ_AT, Ledger, value_of
 
 _HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
 _CHUNK = 20_000
-_PACE = 0.05
-"""Seconds between two batches of a stream."""
 
 
 class GeneratorFailed(RuntimeError):
@@ -169,8 +167,9 @@ class Generator:
         partitions: int = 1,
         weights: Sequence[float] | None = None,
         abort_every: int = 0,
+        pace: float = 0.05,
     ) -> Iterator[Ledger]:
-        """Records at a steady pace in a thread until the block ends; with `abort_every` n each nth transaction is void.
+        """Records in a thread until the block ends, a batch every `pace` seconds; with `abort_every` n each nth transaction is void.
 
         Nothing else may be sent with this generator meanwhile. An error of the thread is raised at the end.
         """
@@ -180,7 +179,7 @@ class Generator:
         def run() -> None:
             sent, began, turn = 0, time.monotonic(), 0
             try:
-                while not ending.wait(_PACE):
+                while not ending.wait(pace):
                     due = int((time.monotonic() - began) * per_second) - sent
                     for name in names if due > 0 else ():
                         share = min(max(1, due // len(names)), _CHUNK)

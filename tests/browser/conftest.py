@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import BrowserContext, Page, sync_playwright
 
 from crkafka_core.dev.kafka import KafkaCluster
 from tests.browser.stage import Stage, staged
@@ -29,17 +29,24 @@ def stage(kafka: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Iter
             shutil.copy(folder / "dagster.log", ARTIFACTS / "dagster.log")
 
 
-@pytest.fixture
-def page() -> Iterator[Page]:
+@pytest.fixture(scope="session")
+def browser() -> Iterator[BrowserContext]:
+    """One profile for all tests, which keeps Dagster's compiled code."""
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(find_chromium()), args=list(QUIET_OPTIONS))
-        opened = browser.new_page(viewport={"width": 1500, "height": 1000})
-        opened.set_default_timeout(90_000)
-        try:
-            yield opened
-        finally:
-            opened.screenshot(path=ARTIFACTS / "last.png")
-            browser.close()
+        chromium = playwright.chromium.launch(executable_path=str(find_chromium()), args=list(QUIET_OPTIONS))
+        yield chromium.new_context(viewport={"width": 1500, "height": 1000}, reduced_motion="reduce")
+        chromium.close()
+
+
+@pytest.fixture
+def page(browser: BrowserContext) -> Iterator[Page]:
+    opened = browser.new_page()
+    opened.set_default_timeout(90_000)
+    try:
+        yield opened
+    finally:
+        opened.screenshot(path=ARTIFACTS / "last.png")
+        opened.close()
 
 
 @pytest.fixture

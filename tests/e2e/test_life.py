@@ -30,20 +30,6 @@ def test_twenty_cuts_of_a_steady_run_land_every_record_once(scenario: Make) -> N
     assert s.verify(replay=None).rows == s.ledger.rows()
 
 
-def test_G5_scale_out_and_in_costs_at_most_one_reset_each(scenario: Make) -> None:
-    """SPEC G5, R3, X3; fault 16: 1 → 3 → 2 members under load; a merge by three is restored by two."""
-    s = scenario(members=1, partitions=6)
-    s.cut()
-    for wanted in (3, 2):
-        before = s.mark()
-        s.region.scale(wanted)
-        s.settle()
-        assert len(s.resets(before)) <= 1, [e.text for e in s.resets(before)]
-        cut = s.cut()
-        assert cut.members == wanted
-    s.finish_and_verify()
-
-
 def test_X1_reset_to_initial_state_twice_starts_at_the_same_offsets(scenario: Make) -> None:
     """SPEC X1, X2, S1; I7."""
     s = scenario()
@@ -165,24 +151,6 @@ def test_20_a_topic_that_was_made_anew_with_fewer_partitions_while_all_static_me
     s.generator.send(topic, 100, partitions=1)
     s.wait_running(timeout=40)
     s.until(lambda: s.cut_soon().id and sum(c.rows for c in s.region.checkpoints()) == 300, "the new one lands")
-
-
-def test_M7_a_topic_that_left_the_configuration_while_all_static_members_were_away_holds_nobody_up(
-    scenario: Make,
-) -> None:
-    s = scenario(topics=2, partitions=2, rate=0)
-    s.generator.send(s.topics[0], 200, partitions=2)
-    s.cut()
-    s.region.stop()
-    s.host.end()
-    s.config = s.region.config = s.config.model_copy(update={"topics": (s.topics[0],)})
-    s.region.init()
-    s.host = s.new_host()
-    s.region.start()
-    s.host.begin()
-    s.wait_running(timeout=40)
-    s.generator.send(s.topics[0], 200, partitions=2)
-    s.finish_and_verify(rows=400)
 
 
 def test_45_aborted_and_open_transactions_land_nothing(scenario: Make) -> None:

@@ -46,14 +46,17 @@ CLASSIC, KIP_848, COOPERATIVE = (
     ],
 )
 def test_X10_a_planned_change_reads_nothing_again(scenario: Make, static: bool, protocol: dict[str, str]) -> None:
-    """Scale 2 → 4 → 2, a rolling restart, a new partition."""
+    """SPEC G5, R3, X3; fault 16: scale 2 → 4 → 2, a rolling restart, a new partition; a merge by four is restored by two."""
     s = scenario(members=2, partitions=6, static_membership=static, retain=1_000, kafka=protocol)
     s.cut()
     for wanted in (4, 2):
         _flows(s)
+        mark = s.mark()
         s.region.scale(wanted)
         s.settle()
+        assert len(s.resets(mark)) <= 1, [e.text for e in s.resets(mark)]
         assert dropped(s) == set(), f"scale to {wanted}"
+        s.until(lambda n=wanted: s.cut_soon().members == n, f"a cut of {wanted}")
     for number in (0, 1):
         _flows(s)
         was = s.incarnation(number)

@@ -85,16 +85,6 @@ def hosted(scenario: Make) -> Iterator[Hosted]:
         yield made
 
 
-def test_85_killed_host_of_local_processes_takes_its_members_with_it(hosted: Hosted) -> None:
-    s, host = hosted()
-    assert len(host.living()) == 2
-    host.process.kill()
-    s.until(lambda: not host.living(), "the members have ended", timeout=30)
-    s.until(lambda: not [m for m in s.region.status().members if m.status == "LIVE"], "they left", timeout=30)
-    s.host.begin()
-    s.finish_and_verify()
-
-
 @pytest.mark.parametrize(
     "number",
     [
@@ -136,8 +126,11 @@ def test_81_host_of_members_in_spark_that_is_terminated_still_makes_the_last_cut
     s.until(lambda: not host.living(), "the tasks of the members have ended with Java")
 
 
-def test_k1_second_host_is_refused_by_name_and_ends_without_touching_the_region(hosted: Hosted) -> None:
-    s, host = hosted(rate=0)
+def test_85_second_host_is_refused_by_name_and_the_first_one_takes_its_members_with_it_when_it_is_killed(
+    hosted: Hosted,
+) -> None:
+    """The second one leaves the region as it is."""
+    s, host = hosted()
     before, mark = s.region.status().region, s.mark()
     second = Host(s, "second")
     try:
@@ -150,6 +143,11 @@ def test_k1_second_host_is_refused_by_name_and_ends_without_touching_the_region(
     assert (after.phase, after.epoch) == (Phase.RUNNING, before.epoch)
     assert not s.events("registered", "reset", "stop", since=mark)
     assert len(host.living()) == 2
+    host.process.kill()
+    s.until(lambda: not host.living(), "the members have ended", timeout=30)
+    s.until(lambda: not [m for m in s.region.status().members if m.status == "LIVE"], "they left", timeout=30)
+    s.host.begin()
+    s.finish_and_verify()
 
 
 def test_81_member_that_is_terminated_alone_leaves_and_is_started_again(scenario: Make) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -93,9 +94,9 @@ def region3(kafka3: KafkaCluster, tmp_path: Path, lasting: Lasting) -> Scenario:
 
 def test_23_partition_leader_killed_and_moved_causes_no_reset(region3: Scenario) -> None:
     """Fault 23: stall, resume, no reset. And fault 24: the coordinator moves, the next commit works."""
-    with region3 as s:
+    with region3 as s, _asking(s) as coordinator_now:
         s.cut()
-        coordinator = s.region.admin().describe_group(s.config.group_id).coordinator.id
+        coordinator = coordinator_now()
         leaders = s.kafka.topics.leaders(s.topics[0])
         victim = next((node for node in leaders.values() if node != coordinator), None)
         assert victim is not None
@@ -103,6 +104,7 @@ def test_23_partition_leader_killed_and_moved_causes_no_reset(region3: Scenario)
         s.kafka.kill(victim)
 
         def moved() -> bool:
+            time.sleep(0.3)  # each question is work for three nodes
             now = s.kafka.topics.leaders(s.topics[0])
             return len(now) == 3 and victim not in now.values()
 
@@ -113,10 +115,11 @@ def test_23_partition_leader_killed_and_moved_causes_no_reset(region3: Scenario)
         s.cut_soon()
         s.verify(quiet=True)
 
-        coordinator = s.region.admin().describe_group(s.config.group_id).coordinator.id
+        coordinator = coordinator_now()
+        assert coordinator is not None
         mark = s.mark()
         s.kafka.kill(coordinator)
-        s.until(lambda: _coordinator(s) not in (None, coordinator), "the coordinator moved")
+        s.until(lambda: coordinator_now() not in (None, coordinator), "the coordinator moved")
         time.sleep(1.0)
         s.cut_soon()
         assert s.resets(mark) == [], [e.text for e in s.resets(mark)]
@@ -132,15 +135,18 @@ def test_94_while_one_partition_has_no_leader_the_region_resets_cuts_and_reads_t
     topic = kafka3.topics.create(unique("t"), replicas=[[1], [2]])
     names = [topic]
     kafka3.kill(2)
-    with Scenario(kafka3, tmp_path, names=names, partitions=2, rate=0, session=8.0, producer_timeout=120.0) as s:
+    with (
+        Scenario(kafka3, tmp_path, names=names, partitions=2, rate=0, session=8.0, producer_timeout=120.0) as s,
+        _asking(s) as coordinator_now,
+    ):
         s.generator.send(topic, 50, partitions=1)
         _take(s, 50)
         s.kafka.start_node(2)
         s.generator.send(topic, 150, partitions=2)
         _take(s, 200)
-        coordinator = s.region.admin().describe_group(s.config.group_id).coordinator.id
+        coordinator = coordinator_now()
         s.kafka.kill(2)
-        s.until(lambda: coordinator != 2 or _coordinator(s) not in (None, 2), "there is a coordinator")
+        s.until(lambda: coordinator != 2 or coordinator_now() not in (None, 2), "there is a coordinator")
         s.region.reset()
         s.settle(timeout=90)
         s.generator.send(topic, 50, partitions=1)
@@ -179,8 +185,18 @@ def _take(s: Scenario, rows: int) -> None:
         s.cut_soon()
 
 
-def _coordinator(s: Scenario) -> int | None:
-    try:
-        return int(s.region.admin().describe_group(s.config.group_id).coordinator.id)
-    except Exception:
+@contextlib.contextmanager
+def _asking(s: Scenario) -> Iterator[Callable[[], int | None]]:
+    """The group's coordinator; None while Kafka does not tell."""
+    admin = s.region.admin()
+
+    def coordinator() -> int | None:
+        time.sleep(0.3)  # each question is work for three nodes
+        with contextlib.suppress(Exception):
+            return int(admin.describe_group(s.config.group_id).coordinator.id)
         return None
+
+    try:
+        yield coordinator
+    finally:
+        admin.close()

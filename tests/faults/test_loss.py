@@ -113,6 +113,7 @@ def test_20_topic_deleted_stops_the_region_until_it_is_forgotten(scenario: Make)
     assert verdict.partitions == 4, "carried forward"
 
 
+@pytest.mark.soak
 def test_20_deletion_of_the_only_topic_stops_the_region(scenario: Make) -> None:
     """SPEC S4: Kafka then assigns nothing any more, and nobody asks where a partition starts."""
     s = scenario(topics=1, partitions=2, rate=0)
@@ -133,7 +134,7 @@ def test_20_deletion_of_the_only_topic_stops_the_region(scenario: Make) -> None:
     )
 
 
-@pytest.mark.parametrize("policy", ["stop", "gap"])
+@pytest.mark.parametrize("policy", [pytest.param("stop", marks=pytest.mark.soak), "gap"])
 def test_21_retention_that_passes_the_checkpoint_is_told_or_recorded(scenario: Make, policy: str) -> None:
     """SPEC S4, X4; faults 21 and 64: a data-loss error, or the recorded gap, which the next cuts merge."""
     s = scenario(rate=0, partitions=2, data_loss=policy)
@@ -211,6 +212,7 @@ def test_59_topic_dropped_from_the_configuration_is_carried_forward(scenario: Ma
     assert verdict.partitions == 4
 
 
+@pytest.mark.soak
 def test_76_a_topic_that_leaves_while_the_region_runs_is_given_back_by_static_members_that_come_again(
     scenario: Make,
 ) -> None:
@@ -270,7 +272,9 @@ def test_56_new_region_on_an_old_group_is_refused_unless_it_adopts(
     uid = s.region.status().region.uid
     with pytest.raises(WrongRegion, match=f"adopt: {uid}"):
         s.region_on_new_sql(start={"position": "default"})
-    s.until(lambda: not s.region.admin().client_ids(s.config.group_id), "Kafka has ended the members' sessions")
+    admin = s.region.admin()
+    s.until(lambda: not admin.client_ids(s.config.group_id), "Kafka has ended the members' sessions")
+    admin.close()
     again = s.region_on_new_sql(start={"position": "default", "adopt": uid})
     again.settle()
     s.generator.send(topic, 60, partitions=2)

@@ -18,7 +18,7 @@ from tests.rigs.scenario import Scenario
 Make = Callable[..., Scenario]
 
 
-@pytest.mark.parametrize("drain", ["flow", "stop"])
+@pytest.mark.parametrize("drain", ["flow", pytest.param("stop", marks=pytest.mark.soak)])
 def test_13_rebalance_during_a_cut_aborts_nothing(pair: Scenario, drain: str) -> None:
     """SPEC D1, D5, X10; fault 13: the cut merges first, then what came behind it; then one reset, and the new assignment."""
     region = pair.stopping if drain == "stop" else pair.region
@@ -123,9 +123,11 @@ def test_61_lost_batch_with_a_full_queue_is_fetched_again(scenario: Make) -> Non
 @pytest.mark.parametrize(
     ("error", "restarts"),
     [
-        ("rebalanced", False),
         ("fenced", True),
-        *(pytest.param(*each, marks=pytest.mark.soak) for each in (("unavailable", False), ("broken", True))),
+        *(
+            pytest.param(*each, marks=pytest.mark.soak)
+            for each in (("rebalanced", False), ("unavailable", False), ("broken", True))
+        ),
     ],
 )
 def test_28_commit_that_is_refused_has_its_own_reaction(pair: Scenario, error: str, restarts: bool) -> None:

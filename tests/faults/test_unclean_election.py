@@ -52,6 +52,7 @@ def test_71_a_log_that_was_cut_and_has_grown_again_is_noticed_by_the_leader_epoc
         check_uncut(admin, [archived(1, tp, 0, 100, before[160]), archived(2, tp, 100, 160, before[160])])
 
 
+@pytest.mark.soak
 def test_71_a_partition_that_was_sought_and_is_not_read_yet_hears_that_its_log_was_cut_and_has_grown_past_it(
     kafka3: KafkaCluster,
 ) -> None:

@@ -52,6 +52,8 @@ SHORT: dict[str, Any] = {
 }
 """Limits of a scenario: as short as two busy cores allow."""
 SESSION = 4.0
+PACE = 0.1
+"""Seconds between two batches of records: the broker's work and the members' goes by batches."""
 LEDGER_LAG = 10.0
 """Seconds for which a producer may not have heard yet that Kafka has a record."""
 LIMIT = 45.0
@@ -157,7 +159,7 @@ class Scenario:
         """Records at this rate until `quieten`."""
         names, count = list(topics) or self.topics, partitions or self.partitions
         self._stream.enter_context(
-            self.generator.stream(names, per_second=rate, partitions=count, abort_every=abort_every)
+            self.generator.stream(names, per_second=rate, partitions=count, abort_every=abort_every, pace=PACE)
         )
 
     def quieten(self) -> None:

@@ -316,6 +316,7 @@ def test_K6_without_a_free_slot_tables_are_left_to_others(tmp_path: Path, monkey
         running.end()
 
 
+@pytest.mark.soak
 def test_K6_a_host_without_spark_feeds_by_a_process_that_ends_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -82,6 +82,7 @@ def test_rows_leave_files_with_deletion_vectors_and_come_back_with_a_repair(spar
     assert (lake.look().clean, values(spark, lake)) == (True, lake.values_due())
 
 
+@pytest.mark.soak
 def test_what_a_user_of_spark_does_to_a_raw_table_stays_harmless(spark: SparkSession, lake: Lake) -> None:
     sql(spark, lake, VECTORS)
     for statement in ("ALTER TABLE T ADD COLUMN note STRING", "OPTIMIZE T", "REORG TABLE T APPLY (PURGE)"):
@@ -108,6 +109,7 @@ def test_a_column_that_was_dropped_and_added_again_is_not_the_one_that_segments_
         lake.advance()
 
 
+@pytest.mark.soak
 def test_what_is_left_of_a_feature_that_could_not_be_dropped_yet_is_no_commit_of_somebody_else(
     spark: SparkSession, lake: Lake
 ) -> None:
@@ -119,6 +121,7 @@ def test_what_is_left_of_a_feature_that_could_not_be_dropped_yet_is_no_commit_of
     assert lake.look().clean
 
 
+@pytest.mark.soak
 def test_a_delta_table_that_is_clustered_goes_on_without_spark_and_stays_so(spark: SparkSession, lake: Lake) -> None:
     """deltalake refuses its features: the table stopped for good."""
     sql(spark, lake, "ALTER TABLE T CLUSTER BY (topic, `offset`)")

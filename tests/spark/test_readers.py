@@ -32,7 +32,9 @@ def by_spark(rig: Rig, read: Callable[[Rig, str], DataFrame]) -> list[Row]:
     return sorted(rows)
 
 
-@pytest.mark.parametrize("kind", [Rig, Iceberg, Keyed, KeyedIceberg])
+@pytest.mark.parametrize(
+    "kind", [Rig, *(pytest.param(kind, marks=pytest.mark.soak) for kind in (Iceberg, Keyed)), KeyedIceberg]
+)
 def test_each_kind_of_table_is_read_with_its_marks_and_without_superseded_rows(
     spark: SparkSession, tmp_path: Path, kind: type[Rig]
 ) -> None:
