@@ -20,14 +20,6 @@ class TestMemory(StoreCompliance):
         return MemoryStore()
 
 
-class TestSqliteInMemory(StoreCompliance):
-    @pytest.fixture
-    def store(self) -> Iterator[Store]:
-        store = open_store("sqlite://")
-        yield store
-        store.close()
-
-
 class TestSqlite(SharedStoreCompliance):
     @pytest.fixture
     def url(self, sqlite_template: Path, tmp_path: Path) -> str:

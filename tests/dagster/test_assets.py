@@ -263,6 +263,7 @@ def run_range(seat: LandedSeat, asset: dg.AssetsDefinition, first: int, last: in
     return job.execute_in_process(instance=seat.instance, asset_selection=[asset.key], tags=tags)
 
 
+@pytest.mark.soak
 @pytest.mark.spark
 def test_a_users_asset_of_three_lines_gets_the_rows_of_its_range_by_the_type_that_it_names(landed: LandedSeat) -> None:
     """SPEC A3, T1: until the run ends, no retirement takes them away."""

@@ -64,6 +64,7 @@ def somebodys(folder: Path) -> Path:
     return project
 
 
+@pytest.mark.soak
 def test_a_region_in_python_is_scaffolded_with_parameters_and_checked(tmp_path: Path) -> None:
     project = somebodys(tmp_path)
     said = ("--topic", "shop.views", "--members", "4", "--table-format", "iceberg")

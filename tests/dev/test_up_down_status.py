@@ -121,6 +121,7 @@ def _until_dead(folder: Path) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.soak
 def test_what_a_killed_up_left_behind_is_cleaned_by_down(folder: Path) -> None:
     script = f"""
 import os, signal
@@ -139,6 +140,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert _processes_of(folder) == []
 
 
+@pytest.mark.soak
 def test_removing_the_folder_of_running_services_leaves_none_behind(folder: Path) -> None:
     inside = folder / "dev"
     up(inside, postgres=True)
