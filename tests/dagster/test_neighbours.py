@@ -142,6 +142,7 @@ def neighbourhood(
         yield Neighbourhood(dagster, landings, folder / "ticks")
 
 
+@pytest.mark.soak
 def test_two_regions_on_a_stock_instance_are_published_and_wake_a_users_asset_beside_others_work(
     tmp_path: Path,
 ) -> None:
