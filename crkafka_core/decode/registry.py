@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import base64
 import json
+import socket
+import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from http.client import HTTPException, HTTPResponse
-from typing import Any
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from typing import Any, Self
 from urllib.parse import quote, unquote, urlsplit
 
 from crkafka_core.config.resolving import remember, resolve
@@ -22,7 +25,7 @@ from crkafka_core.model.errors import ConfigError, ServiceUnavailable
 TIMEOUT = 10.0
 """Seconds to wait for the next bytes of an answer."""
 LONGEST, SLOWEST = 16 << 20, 30.0
-"""Most bytes of an answer, and seconds for all of it."""
+"""Most bytes of an answer, and seconds for a whole request: for all its connections, headers and redirects too."""
 PATIENCE = 30.0
 """Seconds of retries without an answer before the write fails."""
 _NO_SUCH_SUBJECT, _NO_SUCH_VERSION, _NO_SUCH_SCHEMA = 40401, 40402, 40403
@@ -91,24 +94,28 @@ class Registry:
 
     def _ask(self, path: str) -> Schema:
         url, sent = self._where()
-        try:
-            with _OPENER.open(urllib.request.Request(url + path, headers=sent), timeout=TIMEOUT) as answer:
-                return _schema(json.loads(_bounded(answer)))
-        except urllib.error.HTTPError as error:
-            code = _code(error) if error.code == 404 else 0
-            of_subject = path.startswith("/subjects/")  # for which some registries give the code of a missing schema
-            if code in (_NO_SUCH_SUBJECT, _NO_SUCH_VERSION) or (of_subject and code == _NO_SUCH_SCHEMA):
-                what = path.partition("?")[0].removeprefix("/subjects/").replace("/versions/", ", version ")
-                raise ConfigError(
-                    f"The schema registry at {url} has no subject {what}.",
-                    hint="Register the schema, or name another subject or version.",
-                ) from None
-            if code == _NO_SUCH_SCHEMA:
-                number = path.partition("?")[0].rpartition("/")[2]
-                raise UnknownSchema(f"the schema registry knows no schema {number}") from None
-            raise _away(url, f"{path} gives {error.code} {error.reason}") from None
-        except (OSError, HTTPException, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise _away(url, f"{path}: {type(error).__name__}: {error}") from None
+        with _Deadline(SLOWEST) as deadline:
+            try:
+                with deadline.opener.open(urllib.request.Request(url + path, headers=sent), timeout=TIMEOUT) as answer:
+                    return _schema(json.loads(_bounded(answer)))
+            except urllib.error.HTTPError as error:
+                code = _code(error) if error.code == 404 else 0
+                of_subject = path.startswith(
+                    "/subjects/"
+                )  # for which some registries give the code of a missing schema
+                if code in (_NO_SUCH_SUBJECT, _NO_SUCH_VERSION) or (of_subject and code == _NO_SUCH_SCHEMA):
+                    what = path.partition("?")[0].removeprefix("/subjects/").replace("/versions/", ", version ")
+                    raise ConfigError(
+                        f"The schema registry at {url} has no subject {what}.",
+                        hint="Register the schema, or name another subject or version.",
+                    ) from None
+                if code == _NO_SUCH_SCHEMA:
+                    number = path.partition("?")[0].rpartition("/")[2]
+                    raise UnknownSchema(f"the schema registry knows no schema {number}") from None
+                raise _away(url, f"{path} gives {error.code} {error.reason}") from None
+            except (OSError, HTTPException, ValueError, KeyError, TypeError, AttributeError) as error:
+                late = f"its answer is not complete after {SLOWEST:.0f} s" if deadline.passed else ""
+                raise _away(url, f"{path}: {late or f'{type(error).__name__}: {error}'}") from None
 
     def _where(self) -> tuple[str, dict[str, str]]:
         """The URL and the headers of a request. A login in the URL is removed: urllib would look it up in DNS."""
@@ -138,18 +145,63 @@ class _SameServer(urllib.request.HTTPRedirectHandler):
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
-_OPENER = urllib.request.build_opener(_SameServer)
+class _Deadline:
+    """Ends the connections of one request at its deadline: a timeout of a socket begins again with each byte that comes."""
+
+    def __init__(self, seconds: float) -> None:
+        self.passed = False
+        self._timer = threading.Timer(seconds, self._end)
+        self._timer.daemon = True
+        self._sockets: list[socket.socket] = []
+        """Each a second descriptor, since TLS takes the first one over."""
+        deadline = self
+
+        class Http(urllib.request.HTTPHandler):
+            def http_open(self, req: urllib.request.Request) -> HTTPResponse:
+                return self.do_open(deadline._watched(HTTPConnection), req)
+
+        class Https(urllib.request.HTTPSHandler):
+            def https_open(self, req: urllib.request.Request) -> HTTPResponse:
+                return self.do_open(deadline._watched(HTTPSConnection), req)
+
+        self.opener = urllib.request.build_opener(_SameServer, Http, Https)
+
+    def __enter__(self) -> Self:
+        self._timer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+        for each in self._sockets:
+            each.close()
+
+    def _watched(self, kind: type[HTTPConnection]) -> Any:
+        def made(*args: Any, **options: Any) -> Any:
+            connection: Any = kind(*args, **options)
+            connection._create_connection = self._connect  # before the handshake of TLS
+            return connection
+
+        return made
+
+    def _connect(self, *args: Any, **options: Any) -> socket.socket:
+        made = socket.create_connection(*args, **options)
+        self._sockets.append(made.dup())
+        return made
+
+    def _end(self) -> None:
+        self.passed = True
+        for each in self._sockets:
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
 
 
 def _bounded(answer: HTTPResponse) -> bytes:
-    """The whole answer, unless it is longer, or takes longer, than any schema does."""
-    end, got = time.monotonic() + SLOWEST, bytearray()
+    """The whole answer, unless it is longer than any schema."""
+    got = bytearray()
     while piece := answer.read1(1 << 16):
         got += piece
         if len(got) > LONGEST:
             raise ValueError(f"its answer is longer than {LONGEST >> 20} MiB")
-        if time.monotonic() > end:
-            raise TimeoutError(f"its answer is not complete after {SLOWEST:.0f} s")
     return bytes(got)
 
 

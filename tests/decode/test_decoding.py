@@ -7,6 +7,7 @@ import datetime as dt
 import io
 import json
 import socket
+import socketserver
 import struct
 import sys
 import threading
@@ -591,11 +592,46 @@ def test_a_redirect_to_another_server_gets_no_credentials_and_gives_no_schema(re
     other.close()
 
 
-@pytest.mark.parametrize(("limit", "value"), [("LONGEST", 10), ("SLOWEST", -1.0)])
-def test_an_answer_without_end_is_an_outage(
-    registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch, limit: str, value: float
+def test_an_answer_that_is_longer_than_any_schema_is_an_outage(
+    registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     registry.answers["/schemas/ids/7"] = [(200, {"schema": "x" * 100})]
-    monkeypatch.setattr(sys.modules[Registry.__module__], limit, value)
-    with pytest.raises(ServiceUnavailable, match=r"its answer is (longer|not complete)"):
+    monkeypatch.setattr(sys.modules[Registry.__module__], "LONGEST", 10)
+    with pytest.raises(ServiceUnavailable, match=r"its answer is longer"):
         Registry(registry.url, patience=0).schema(7)
+
+
+@pytest.mark.parametrize(
+    "begins",
+    [
+        b"HTTP/1.1 200 OK\r\nX-Slow: ",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0",
+        b"HTTP/1.1 404 Not Found\r\n\r\n",
+        b'HTTP/1.1 200 OK\r\n\r\n{"schema": "',
+    ],
+    ids=["header", "chunk", "error", "body"],
+)
+def test_an_answer_of_which_a_byte_comes_now_and_then_is_an_outage(
+    monkeypatch: pytest.MonkeyPatch, begins: bytes
+) -> None:
+    """No wait for the next byte is long; the table stood still for as long as the server liked."""
+    monkeypatch.setattr(sys.modules[Registry.__module__], "SLOWEST", 0.3)
+
+    class Dripping(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(1 << 16)
+            end, byte = time.monotonic() + 5, begins
+            with suppress(OSError):
+                while time.monotonic() < end:
+                    self.request.sendall(byte)
+                    time.sleep(0.02)
+                    byte = b"0"
+
+    with socketserver.TCPServer(("127.0.0.1", 0), Dripping) as server:
+        serving = threading.Thread(target=server.handle_request, daemon=True)
+        serving.start()
+        began = time.monotonic()
+        with pytest.raises(ServiceUnavailable, match=r"its answer is not complete after 0 s|gives 404"):
+            Registry(f"http://127.0.0.1:{server.server_address[1]}", patience=0).schema(7)
+        assert time.monotonic() - began < 3
+        serving.join(10)
