@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from typing import Any
 
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from crkafka_core.kafka.errors import (
     Fenced,
@@ -32,6 +33,8 @@ COMMIT_BYTES = 512 * 1024
 """Largest commit: half of Kafka's default `message.max.bytes`, which limits a batch of `__consumer_offsets`."""
 _RECORD_BYTES = 72
 """Size of one partition's record in that batch without group, topic and metadata."""
+_TOO_LARGE = {KafkaError.INVALID_COMMIT_OFFSET_SIZE, KafkaError.MSG_SIZE_TOO_LARGE}
+"""Answers to a commit that is no batch of `__consumer_offsets` under this broker's limits."""
 
 
 def chunks(
@@ -40,9 +43,9 @@ def chunks(
     """The offsets in order, in pieces of at most `most` bytes and at least one partition: one request is one batch of
     `__consumer_offsets` (docs/clients.md C-R16)."""
     piece: dict[TP, int] = {}
-    size, group = 0, len(group_id.encode())
+    size = 0
     for tp, offset in sorted(offsets.items()):
-        needs = _RECORD_BYTES + group + len(tp.topic.encode()) + len(metadata.get(tp, "").encode())
+        needs = _size(tp, metadata, group_id)
         if piece and size + needs > most:
             yield piece
             piece, size = {}, 0
@@ -50,6 +53,10 @@ def chunks(
         size += needs
     if piece:
         yield piece
+
+
+def _size(tp: TP, metadata: Mapping[TP, str], group_id: str) -> int:
+    return _RECORD_BYTES + sum(len(text.encode()) for text in (group_id, tp.topic, metadata.get(tp, "")))
 
 
 _WAYS_TO_FAIL = (KafkaUnavailable, GroupRebalanced, NotAllowed, KafkaFailed, Fenced)
@@ -79,6 +86,8 @@ class Commits:
         self._consumer = consumer
         self._group_id = group_id
         self._patience = patience
+        self._most = COMMIT_BYTES
+        """Halved for good when the broker refuses a piece as too large."""
         self._attempt: Future[list[TopicPartition]] | None = None
         self._given_up_at = 0.0
 
@@ -105,21 +114,35 @@ class Commits:
         patience: float | None = None,
     ) -> None:
         """As `GroupConsumer.commit`."""
-        for piece in chunks(offsets, metadata, group_id=self._group_id):
+        pieces = self._pieces(offsets, metadata)
+        while pieces:
+            piece = pieces.popleft()
             what = f"committing {plural(len(piece), 'partition')} of group {self._group_id}"
             request = [
                 TopicPartition(tp.topic, tp.partition, offset, metadata.get(tp, ""), leader_epochs.get(tp, -1))
                 for tp, offset in piece.items()
             ]
+            codes: set[int] = set()
             try:
                 answer = self._answer(request, what, self._patience if patience is None else patience)
                 failures = [error_of(p.error, f"{what}, at {TP(p.topic, p.partition)}") for p in answer if p.error]
-            except (KafkaException, RuntimeError) as error:
+                codes = {p.error.code() for p in answer if p.error}
+            except KafkaException as error:
+                failures, codes = [client_error(error, what)], {error.args[0].code()}
+            except RuntimeError as error:
                 failures = [client_error(error, what)]
-            if failures:
+            if codes and codes <= _TOO_LARGE:
+                if len(piece) == 1:
+                    raise _no_room(what)
+                self._most = sum(_size(tp, metadata, self._group_id) for tp in piece) // 2
+                pieces = self._pieces({tp: at for left in (piece, *pieces) for tp, at in left.items()}, metadata)
+            elif failures:
                 failed = commit_error(failures)
                 self.fenced |= isinstance(failed, Fenced)
                 raise failed
+
+    def _pieces(self, offsets: Mapping[TP, int], metadata: Mapping[TP, str]) -> deque[dict[TP, int]]:
+        return deque(chunks(offsets, metadata, group_id=self._group_id, most=self._most))
 
     def _answer(self, request: list[TopicPartition], what: str, patience: float) -> list[TopicPartition]:
         """The answer for each partition. A commit that has not ended blocks the consumer (docs/clients.md C-K1)."""
@@ -130,6 +153,13 @@ class Commits:
                 return attempt.result()
             self._given_up_at = time.monotonic() + self._patience - patience
         raise KafkaUnavailable(f"Kafka did not answer in {patience:.0f} s while {what}.", hint="Is the coordinator up?")
+
+
+def _no_room(what: str) -> KafkaUnavailable:
+    return KafkaUnavailable(
+        f"Kafka refuses {what} as too large.",
+        hint="Raise `message.max.bytes` of the brokers, or `max.message.bytes` of `__consumer_offsets`: 1 MiB is Kafka's default.",
+    )
 
 
 def _run(attempt: Future[list[TopicPartition]], consumer: Any, request: list[TopicPartition]) -> None:

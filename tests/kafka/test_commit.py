@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
 from crkafka_core.kafka.commits import Commits, chunks
 from crkafka_core.kafka.consumer import GroupConsumer
@@ -101,6 +101,43 @@ def test_93_a_commit_goes_in_pieces_one_after_another_and_the_first_that_fails_e
     ]
     assert second[0].partition == first[-1].partition + 1
     assert 2_000 < len(first) < 4_600, "far below what Kafka takes by its defaults"
+
+
+class Narrow:
+    """A broker that takes so many partitions in one commit; it refuses each of a larger one, or the request as a whole."""
+
+    def __init__(self, takes: int, code: int, *, whole: bool) -> None:
+        self.takes, self.error, self.whole = takes, KafkaError(code), whole
+        self.refused = 0
+        self.committed: list[TP] = []
+
+    def commit(self, offsets: list[Any], asynchronous: bool) -> list[Any]:
+        error = self.error if len(offsets) > self.takes else None
+        self.refused += error is not None
+        if error and self.whole:
+            raise KafkaException(error)
+        if not error:
+            self.committed += [TP(p.topic, p.partition) for p in offsets]
+        return [SimpleNamespace(topic=p.topic, partition=p.partition, error=error) for p in offsets]
+
+
+@pytest.mark.parametrize("code", [KafkaError.INVALID_COMMIT_OFFSET_SIZE, KafkaError.MSG_SIZE_TOO_LARGE])
+@pytest.mark.parametrize("whole", [False, True])
+def test_93_a_commit_that_is_too_large_for_the_broker_is_halved_until_it_is_taken(code: int, whole: bool) -> None:
+    """A broker with a small `message.max.bytes` aborted each cut."""
+    broker = Narrow(90, code, whole=whole)
+    commits, offsets = Commits(broker, "g", 10.0), {TP("orders", p): p for p in range(1_000)}
+    for _ in range(2):
+        broker.committed.clear()
+        commits.commit(offsets, {}, {})
+        assert broker.committed == sorted(offsets), "each partition once, in order"
+    assert broker.refused == 4, "1000, 500, 250 and 125 partitions; later commits begin with what was taken"
+
+
+def test_93_one_partition_that_is_too_large_for_the_broker_names_the_setting() -> None:
+    broker = Narrow(0, KafkaError.INVALID_COMMIT_OFFSET_SIZE, whole=False)
+    with pytest.raises(KafkaUnavailable, match=r"committing 1 partition of group g as too large.*`message.max.bytes`"):
+        Commits(broker, "g", 10.0).commit({TP("orders", p): p for p in range(5)}, {}, {})
 
 
 @pytest.mark.parametrize("most", [1, 200, 1_000, 10**9])
