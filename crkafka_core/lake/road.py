@@ -190,6 +190,7 @@ class _Filling:
                 if failed is not None:
                     yield name, failed
                 elif name in nothing:
+                    self._look(permit, logs[name])
                     counts = dict.fromkeys(permit.plan.checkpoints, 0) if permit.table.shape else None
                     yield name, Written("", 0, counts=counts)
                 else:
@@ -197,6 +198,11 @@ class _Filling:
             except Exception as error:
                 failed = error
                 yield name, error
+
+    def _look(self, permit: Permit, log: TableLog) -> None:
+        """Refuse to acknowledge what has nothing for a table that shows a commit of a writer which did not finish it."""
+        if self.region.plane.read(lambda reader, _: tables.unsure(reader, [permit.table])):
+            standing.check(self.region, permit, log.look())
 
     def _check(self, given: Sequence[Permit]) -> None:
         plan, first = given[0].plan, given[0].table

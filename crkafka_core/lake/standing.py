@@ -118,8 +118,7 @@ def acknowledge(region: Handle, name: str, log: TableLog) -> None:
         stamp, now = snapshot.stamp(row.uid, name), tables.of(reader, name)
         if stamp is None or standing(reader, now, stamp) is not Standing.UNACKNOWLEDGED:
             return None, {}, {}
-        brought = [i for i in reader.line(stamp.checkpoint) if i > now.acknowledged] if stamp.checkpoint else []
-        erased = checkpoints.within(reader, brought, ("erased_json", "!=", "{}"))
+        erased = checkpoints.within(reader, _brought(reader, now, stamp), ("erased_json", "!=", "{}"))
         # How many of the erased records a table of a shape would have had, nothing tells: none of that is acknowledged.
         gone = {c.id: -1 if now.shape else c.rows_for_tables for c in erased}
         return stamp, gone, _not_decoded(region, reader, row, now, stamp.permit)
@@ -143,6 +142,13 @@ def acknowledge(region: Handle, name: str, log: TableLog) -> None:
             bad=bad,
         )
     )
+
+
+def _brought(reader: Reader, table: Table, stamp: Stamp) -> list[int]:
+    """Checkpoints that came with a commit, also those that are acknowledged since because all of their records were erased."""
+    commit = reader.get(TableCommit, table.name, stamp.permit)
+    own = commit.checkpoints if commit is not None and commit.kind == tables.ADVANCE else ()
+    return [i for i in reader.line(stamp.checkpoint) if i > table.acknowledged or i in own]
 
 
 def _not_decoded(region: Handle, reader: Reader, row: Region, table: Table, number: int) -> dict[int, int]:

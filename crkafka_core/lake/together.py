@@ -29,10 +29,10 @@ from crkafka_core.lake.port import TableLog, TableUnavailable
 from crkafka_core.lake.transform import NULLABLE, Rows, Run, Transform, numbered
 from crkafka_core.lake.worker import Made
 from crkafka_core.lake.write import Write
-from crkafka_core.lake.writing import Pass, Written
+from crkafka_core.lake.writing import Pass, PermitOutdated, Written
 from crkafka_core.model.errors import DataLoss, Refused
 from crkafka_core.model.selection import Selection
-from crkafka_core.plane import contents, passes, permits
+from crkafka_core.plane import contents, passes, permits, tables
 from crkafka_core.plane.permits import Permit
 
 AT_ONCE = 64
@@ -93,6 +93,7 @@ def _write(
     merged = region.plane.read(lambda reader, row: contents.rows_by_topic(reader, row, plan.filled))
     due = {p.table.name: {i: merged[i][topic_of(p.table.shape)] for i in plan.filled} for p in given}
     filled = [permit for permit in given if any(due[permit.table.name].values())]
+    unsure = region.plane.read(lambda reader, _: tables.unsure(reader, [p.table for p in given if p not in filled]))
     logs = {permit.table.name: means.logs(region, permit.table) for permit in filled}
     new = _files(region, filled, means, logs, hold, due) if filled else Made()
     region.plane.do(lambda tx: permits.note_counts(tx, [(p, due[p.table.name]) for p in given]))
@@ -104,7 +105,13 @@ def _write(
         counts = {i: wanted.get(i, 0) for i in plan.checkpoints}
         return Written(version, sum(counts.values()), counts=counts)
 
-    yield from ((permit.table.name, commit(permit)) for permit in given if permit not in filled)
+    for name, permit in ((p.table.name, p) for p in given if p not in filled):
+        yield (
+            name,
+            PermitOutdated(f"Table {name} may have a commit of a writer that died.")
+            if name in unsure
+            else commit(permit),
+        )
     yield from _each_ended(filled, commit)
 
 

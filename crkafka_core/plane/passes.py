@@ -111,11 +111,13 @@ def passable(reader: Reader) -> list[tuple[list[Table], list[int]]]:
 
 
 def _idle(reader: Reader, near: Sequence[Table]) -> Iterator[list[Table]]:
-    """Families of which all tables are at one checkpoint, and none is written now or needs a fence."""
+    """Families of which all tables are at one checkpoint, and none is written now, needs a fence, or has to be looked at first."""
     written = {lease.kind for lease in reader.select(Lease, ("until", ">", reader.now()))}
+    unsure = tables.unsure(reader, near)
     for family in tables.families(near):
         together = len({t.acknowledged for t in family}) == 1
-        if together and not any(t.owes_fence or tables.kind_of_lease(t.name) in written for t in family):
+        busy = (t.owes_fence or tables.kind_of_lease(t.name) in written or t.name in unsure for t in family)
+        if together and not any(busy):
             yield family
 
 
@@ -125,8 +127,6 @@ def pass_over(tx: Tx) -> int:
     passed = [(table, ids) for family, ids in passable(tx) for table in family]
     if not passed:
         return 0
-    unfinished = tx.select(TableCommit, ("status", "=", tables.OPEN), ("table", "in", [t.name for t, _ in passed]))
-    tx.put(*(replace(c, status=tables.FAILED, at=tx.now()) for c in unfinished))
     tx.add(
         *(
             TableCommit(

@@ -320,7 +320,9 @@ def acknowledge(
     commit = tx.get(TableCommit, name, number)
     if commit is None or commit.status == DONE or last_number(tx, table) > number:
         return False
-    acknowledged = table.acknowledged if commit.kind == REWRITE and table.version else holds
+    acknowledged = holds
+    if table.version:  # what was acknowledged after an advance without a write stays acknowledged
+        acknowledged = table.acknowledged if commit.kind == REWRITE else max(holds, table.acknowledged)
     if acknowledged and tx.get(Checkpoint, acknowledged) is None and acknowledged != contents.before_line(tx, region):
         raise Refused(
             f"Table {name} at {table.path} has the rows up to checkpoint {acknowledged}, and what came after it is not in the history any "

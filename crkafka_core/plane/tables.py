@@ -160,6 +160,15 @@ def unfinished_rewrites(reader: Reader, table: Table) -> list[TableCommit]:
     )
 
 
+def unsure(reader: Reader, declared: Collection[Table]) -> set[str]:
+    """Names of tables that may show a commit which SQL has not acknowledged: the last one permitted was not finished."""
+    last = {table.name: table.commits for table in declared}
+    if not last:
+        return set()
+    near: list[Cond] = [("table", "in", list(last)), ("number", ">=", min(last.values())), ("status", "!=", DONE)]
+    return {c.table for c in reader.select(TableCommit, *near) if c.number == last[c.table]}
+
+
 def _layout(path: str, shape: str, *, here: bool) -> str:
     return FILES if here or (not shape and has_log(path)) else ""
 

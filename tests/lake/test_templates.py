@@ -6,7 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,13 @@ from deltalake import DeltaTable
 from crkafka_core.config import RegionConfig
 from crkafka_core.config.shapes import UNPLACED
 from crkafka_core.control import Reader
-from crkafka_core.lake import audit, erase, road, standing, together
+from crkafka_core.lake import audit, erase, erasing, road, standing, together, writing
+from crkafka_core.lake.delta.snapshot import DeltaSnapshot
 from crkafka_core.lake.handle import Handle, Opened
-from crkafka_core.model.errors import Refused
+from crkafka_core.lake.port import Stamp
+from crkafka_core.model.errors import Refused, Stale
 from crkafka_core.model.offsets import TP
-from crkafka_core.model.rows import Initial, Region, Table, TableCommit
+from crkafka_core.model.rows import Initial, Lease, Region, Table, TableCommit
 from crkafka_core.plane import erasure, lateness, passes, templates
 from crkafka_core.plane import tables as plane
 from crkafka_core.plane.permits import Permit
@@ -29,7 +31,7 @@ from crkafka_core.region.feeder import Feeder
 from crkafka_core.region.redeclared import refuse_other_templates
 from crkafka_core.verify import in_tables
 from crkafka_core.verify.verdict import Findings
-from tests.lake.rig import Iceberg, pool, typed_records
+from tests.lake.rig import Crash, Iceberg, pool, typed_records
 from tests.rigs.landing import Landing
 from tests.rigs.memory import MemoryStore
 
@@ -504,6 +506,56 @@ def test_K6_who_dies_in_a_pass_leaves_what_is_committed_to_be_acknowledged(
     feed(landing)
     assert [there(landing, f"t{i}") for i in range(4)] == [{(f"t{i}", 1): 2} for i in range(4)]
     assert verified(landing) == []
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("typed", [False, True])
+def test_K6_all_that_a_checkpoint_has_for_a_table_is_erased_before_its_commit_is_acknowledged(
+    tmp_path: Path, typed: bool, late: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing was left to write, and the table was acknowledged without a look at it. `late`: the commit came only after that."""
+    (tmp_path / "a.json").write_text(json.dumps({"type": "object", "properties": {"id": {"type": "integer"}}}))
+    landing = made(tmp_path, topics=("a",), **({"typed": {"json": str(tmp_path / "{topic}.json")}} if typed else {}))
+    landing.land(1)
+    feed(landing)
+    landing.land(1)
+
+    def erased() -> None:
+        landing.do(lambda tx: tx.put(*(replace(lease, until=0.0) for lease in tx.select(Lease))))
+        done = erasing.erase(landing.region, {TP("a", 0): {1}, TP("a", 1): {1}}, means=MEANS)
+        assert done == erasing.Erased({2: 2}, {})
+        feed(landing)
+        assert declared(landing)["a"] == 2
+
+    commit = DeltaSnapshot.commit
+
+    def struck(snapshot: Any, stamp: Stamp, *change: Any) -> Any:
+        if stamp.table != "a":
+            return commit(snapshot, stamp, *change)
+        patch.setattr(DeltaSnapshot, "commit", commit)
+        if late:
+            erased()
+            return commit(snapshot, stamp, *change)
+        commit(snapshot, stamp, *change)
+        raise Crash
+
+    with monkeypatch.context() as patch, suppress(Crash, Refused, Stale):
+        if not late:
+            patch.setattr(writing, "give_up", lambda *_: None)
+        patch.setattr(DeltaSnapshot, "commit", struck)
+        road.advance(landing.region, "a", means=MEANS)
+    if not late:
+        erased()
+        assert _numbers(landing, "a") == [1, 1]
+    landing.land(1)
+    feed(landing)
+    assert _numbers(landing, "a") == [1, 1, 3, 3]
+    assert verified(landing) == []
+
+
+def _numbers(landing: Landing, name: str) -> list[int]:
+    path = landing.region.plane.read(lambda reader, _: plane.of(reader, name).path)
+    return sorted(DeltaTable(path).to_pyarrow_table(columns=["crkafka_checkpoint"]).column(0).to_pylist())
 
 
 def _counting(monkeypatch: pytest.MonkeyPatch, module: Any) -> Callable[[], int]:
