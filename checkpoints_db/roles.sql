@@ -42,7 +42,8 @@ GRANT SELECT ON ALL TABLES IN SCHEMA crkafka TO crkafka_region, crkafka_member, 
 
 -- Refuses an update by a member: what is recorded once keeps all columns but the one that the trigger names; the region's head,
 -- epoch and counters only grow, and that its control plane went back is for an operator to judge.
-CREATE OR REPLACE FUNCTION crkafka_keeps() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION crkafka_keeps() RETURNS trigger LANGUAGE plpgsql
+  SET search_path = pg_catalog, pg_temp AS $$ -- no function of a login of its own comes before PostgreSQL's
 BEGIN
   IF pg_has_role('crkafka_region', 'USAGE') OR NOT pg_has_role('crkafka_member', 'USAGE') THEN
     RETURN NEW;

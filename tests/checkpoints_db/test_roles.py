@@ -309,3 +309,20 @@ def test_a_member_role_does_a_members_part_and_can_undo_nothing_that_was_done(pl
         with pytest.raises(ServiceUnavailable, match="permission denied"):
             own.do(lambda tx: tx.delete(MergedOffset))
         assert plane.sql("t_member", "SELECT count(*) FROM event")[0][0] == kept
+
+
+def test_a_member_that_may_make_functions_elsewhere_in_the_database_takes_nothing_back_by_them(plane: Plane) -> None:
+    """Before PostgreSQL's own by the search path, they answered for what refuses its updates."""
+    plane.sql("postgres", "GRANT CREATE ON SCHEMA public TO t_member")
+    try:
+        plane.sql(
+            "t_member", "CREATE FUNCTION public.pg_has_role(text, text) RETURNS boolean LANGUAGE sql AS 'SELECT true'"
+        )
+        for table, change in (("region", "epoch = epoch - 1"), ("initial_offset", '"offset" = "offset" + 1')):
+            with pytest.raises(DBAPIError, match="takes nothing back"):
+                plane.sql("t_member", f"SET search_path = public, pg_catalog; UPDATE crkafka.{table} SET {change}")
+    finally:
+        plane.sql(
+            "postgres",
+            "DROP FUNCTION IF EXISTS public.pg_has_role(text, text); REVOKE CREATE ON SCHEMA public FROM t_member",
+        )
