@@ -430,6 +430,24 @@ def test_sql_that_went_back_is_noticed_and_what_it_lost_leaves(each_row: Rig) ->
     assert each_row.rows() == each_row.truth() and each_row.look().clean
 
 
+def test_60_a_number_that_sql_merges_again_with_less_is_in_a_table_as_sql_has_it(each_row: Rig) -> None:
+    """A backup of an open handover was put back: of two members that had contributed only one does so again."""
+    filled(each_row, 2)
+    saved = each_row.backup()
+    filled(each_row, 1)
+    each_row.restore_backup(saved)
+    again = each_row.land(quiet=[1])
+    assert again == each_row.highest
+    with pytest.raises(WentBack):
+        each_row.advance()
+    each_row.start_restored()
+    each_row.fence()
+    each_row.advance()
+    assert each_row.rows() == each_row.truth(), "of the number as it is now"
+    filled(each_row, 1)
+    assert each_row.rows() == each_row.truth() and each_row.look().clean
+
+
 def test_what_a_newer_sql_had_taken_out_comes_back(rig: Rig) -> None:
     filled(rig, 3)
     saved = rig.backup()
