@@ -22,9 +22,9 @@ from crkafka_core.region.driver import driving
 
 PARTITIONS = 8
 RECORDS = int(os.environ.get("CRKAFKA_BENCH_LOAD", "12000000"))
-CUTS = 100
+CUTS = int(os.environ.get("CRKAFKA_BENCH_CUTS", "100"))
 EVERY = 0.3
-"""Seconds from one cut's opening to the next: half of them have no cut."""
+"""Seconds from one cut's opening to the next, or more: a time as long as the cut goes by without one before the next."""
 TURNS = 3
 FRESH = Case("marks", "raw Delta table, host alone, a cut each 0.3 s", {"format": "delta"}, 0.4, 2, period="0.3s")
 
@@ -55,32 +55,29 @@ def _submissions(load: Load, name: str) -> list[npt.NDArray[np.float64]]:
 
 
 def _pauses(load: Load, url: str, where: str) -> Iterable[Figure]:
-    """The longest time without a submission in each cut, against times as long without one, in one run."""
+    """The longest time without a submission in each cut, against the time as long before the next one, in one run."""
     name = f"pauses-{where.lower()}"
-    cuts: list[tuple[float, float]] = []
+    cuts: list[tuple[float, float, float]] = []  # opened, merged, until when no other was opened
     with load.running(name, url, noted=True) as (region, _):
         time.sleep(2)
         while len(cuts) < CUTS:
-            began = time.monotonic()
-            region.cut()
-            cuts.append((began, time.monotonic()))
-            time.sleep(max(0.0, began + EVERY - time.monotonic()))
-            if len(cuts) % 20 == 0:
+            opened = time.monotonic()
+            cut, merged = region.cut(), time.monotonic()
+            if not cut.rows:
                 region.reset("initial", wait=True)
                 time.sleep(1)
+                continue
+            time.sleep(max(opened + EVERY - merged, 1.5 * (merged - opened)))
+            cuts.append((opened, merged, time.monotonic()))
     with_cut: list[float] = []
     without: list[float] = []
     for member in _submissions(load, name):
         since, end = member[:, 0], member[:, 1]
-        for began, merged in cuts:
-            length = merged - began
-            with_cut.append(_longest(since, end, began, merged))
-            behind = merged + (EVERY - length) / 2 - length / 2  # in the middle until the next cut
-            if length < EVERY / 2:
-                without.append(_longest(since, end, behind, behind + length))
-    with_cut, without = (
-        [each for each in times if each] for times in (with_cut, without)
-    )  # 0: nothing was left to read
+        for opened, merged, over in cuts:
+            times = _longest(since, end, opened, merged), _longest(since, end, over - (merged - opened), over)
+            if all(times):  # 0: nothing was left to read
+                with_cut.append(times[0])
+                without.append(times[1])
     for percent, bound in ((50, 2), (99, 10)):
         more = percentile(with_cut, percent) - percentile(without, percent)
         note = (
