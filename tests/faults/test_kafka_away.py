@@ -127,6 +127,7 @@ def test_23_partition_leader_killed_and_moved_causes_no_reset(region3: Scenario)
         s.finish_and_verify()
 
 
+@pytest.mark.soak
 def test_94_while_one_partition_has_no_leader_the_region_resets_cuts_and_reads_the_others(
     kafka3: KafkaCluster, tmp_path: Path, lasting: Lasting
 ) -> None:
