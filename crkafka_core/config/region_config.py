@@ -38,7 +38,7 @@ from crkafka_core.config.host_section import HostConfig
 from crkafka_core.config.kafka_section import Scalar
 from crkafka_core.config.limit_keys import MOST, LimitKeys
 from crkafka_core.config.problem import BadConfiguration, KeyedError, Problem, problems_of
-from crkafka_core.config.quantity import Size
+from crkafka_core.config.quantity import Seconds, Size
 from crkafka_core.config.resolving import Resolved, resolve
 from crkafka_core.config.sections import StartConfig, TableConfig, TriggerConfig
 from crkafka_core.config.shapes import on_frames, topic_of
@@ -95,6 +95,8 @@ class RegionConfig(LimitKeys):
     """Bytes that the message queue holds at most."""
     segment_bytes: Size = Field(256 * 2**20, ge=2**16)
     """Size from which a member begins another segment."""
+    batch_timeout: Seconds = Field(900.0, gt=0)
+    """Time for one batch of a table's records; a process that takes longer is ended, and the record looked for that holds it up."""
     ui_history: StrictInt = Field(20_000, ge=1, le=MOST)
     """Checkpoints that are kept as partitions in Dagster."""
     _templates: tuple[TableConfig, ...] = PrivateAttr(())

@@ -1,7 +1,7 @@
 """A small pool of processes beside the host, which turns records of segments into data files of tables (SPEC K6).
 
-A process that dies on a batch is replaced; the batch is gone through record by record, and the record that ends the process is set
-aside, as a dead letter or by an error that names it (fault 90). The processes end with the host, of `kill -9` too.
+A process that dies on a batch, or takes too long for it, is replaced; the batch is gone through record by record, and the record that
+does it is set aside, as a dead letter or by an error that names it (fault 90). The processes end with the host, of `kill -9` too.
 """
 
 from __future__ import annotations
@@ -39,6 +39,11 @@ _WORTH_A_TASK = 1 << 20
 _MAIN = "from crkafka_core.lake.worker import main; main()"
 _DEATHS = 3
 """A task that ends so many processes, by none of its records when they come one by one, is given up for now."""
+
+BATCH_TIMEOUT = 900.0
+"""Seconds for one batch of records: far more than honest work takes, which only a person can tell from a function that hangs."""
+_START = 60.0
+"""Seconds more for a process that has yet to start."""
 
 _DEADLY = 20
 """Where so many records of one batch end their process, not they are bad, but what decodes them is."""
@@ -100,14 +105,19 @@ class Pool:
         transform: Transform,
         outputs: Mapping[str, Output],
         progress: Callable[[int], object] = lambda records: None,
+        *,
+        batch_timeout: float = BATCH_TIMEOUT,
     ) -> Made:
         """New files of all records, which nothing commits yet; none is left behind after an error.
 
         `progress`: gets how many records more were transformed. An output of the transform that is not among `outputs` is counted.
+        `batch_timeout`: a process that gives no sign of life for longer is ended, and counts as one that died on its batch.
         """
         made, error = Made(), None
         with ThreadPoolExecutor(min(self.workers, len(sources)) or 1, "pool") as threads:
-            running = [threads.submit(self._made, Task(each, transform, outputs), progress) for each in sources]
+            running = [
+                threads.submit(self._made, Task(each, transform, outputs), progress, batch_timeout) for each in sources
+            ]
             try:
                 for future in running:
                     made.add(future.result())
@@ -131,14 +141,14 @@ class Pool:
         for worker in ending:
             worker.end()
 
-    def _made(self, task: Task, progress: Callable[[int], object]) -> Made:
+    def _made(self, task: Task, progress: Callable[[int], object], patience: float) -> Made:
         """A task, carried out by as many processes as it takes."""
         deaths, done = 0, 0
         while True:
-            batch: tuple[int, int] | None = None
+            batch: tuple[int, int, str] | None = None
             try:
                 with self._borrowed() as worker:
-                    for answer in worker.ask(task):
+                    for answer in worker.ask(task, patience):
                         if isinstance(answer, Made):
                             progress(max(0, sum(answer.records.values()) - done))
                             return answer
@@ -147,17 +157,19 @@ class Pool:
                         done = max(done, answer[0])
             except _Died as died:
                 end = died.how
-            if batch is not None and (found := self._deadly(task, *batch)):
+            if batch is not None and (found := self._deadly(task, batch[0], batch[1], patience)):
                 task = replace(task, deadly={**task.deadly, **found})
                 continue
             deaths += 1
             if deaths >= _DEATHS:
+                last = f" The last one was at {batch[2]}." if batch else ""
                 raise WorkerDied(
-                    f"{plural(deaths, 'process', 'processes')} that made files of a table {end}, and no record alone does that.",
-                    hint="It is tried again. Is memory short? The kernel's log names processes that it has ended.",
+                    f"{plural(deaths, 'process', 'processes')} that made files of a table {end}, and no record alone does that.{last}",
+                    hint="It is tried again. Is memory short? The kernel's log names processes that it has ended. "
+                    "Where a batch takes so long by right, raise `batch_timeout`.",
                 )
 
-    def _deadly(self, task: Task, first: int, stop: int) -> dict[Record, str]:
+    def _deadly(self, task: Task, first: int, stop: int, patience: float) -> dict[Record, str]:
         """Records of a batch that end a process, with how it ended; each twice, since once may be by chance, as where memory is short."""
         found: dict[Record, str] = {}
         suspect: Record | None = None
@@ -166,7 +178,7 @@ class Pool:
             record: Record | None = None
             try:
                 with self._borrowed() as worker:
-                    for answer in worker.ask(Search(task, row, stop)):
+                    for answer in worker.ask(Search(task, row, stop), patience):
                         if answer is None:
                             break
                         row, record = answer
@@ -272,14 +284,17 @@ class _Worker:
         self._connection: Connection[Any, Any] = ours
         self.free = True
         """It waits for a task."""
+        self._start = _START
 
-    def ask(self, asked: Task | Search) -> Any:
+    def ask(self, asked: Task | Search, patience: float) -> Any:
         """Its answers to a task: its progress, then the result. Its error is raised."""
         self.free = False
         try:
             self._connection.send_bytes(pickle.dumps(asked))
             while True:
-                answer = pickle.loads(self._connection.recv_bytes())
+                if not self._connection.poll(patience + self._start):
+                    raise _Died(f"gave no sign of life for {patience:g} s")
+                answer, self._start = pickle.loads(self._connection.recv_bytes()), 0.0
                 if not isinstance(answer, tuple):
                     break
                 yield answer

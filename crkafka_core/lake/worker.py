@@ -107,8 +107,8 @@ class Made:
                     outputs[name].storage.delete(file.path)
 
 
-def make(task: Task, run: Run, at: Callable[[int, int], object] = lambda first, stop: None) -> Made:
-    """Carry out a task. `at` gets which records of the source a batch has, before it is transformed."""
+def make(task: Task, run: Run, at: Callable[[int, pa.RecordBatch], object] = lambda first, batch: None) -> Made:
+    """Carry out a task. `at` gets each batch, and which record of the source is its first, before it is transformed."""
     outputs = {
         name: NewFiles(task.outputs.get(name), schema if CHECKPOINT in schema.names else numbered(schema))
         for name, schema in task.transform.schemas().items()
@@ -116,7 +116,7 @@ def make(task: Task, run: Run, at: Callable[[int, int], object] = lambda first, 
     made, count = Made(), 0
     try:
         for checkpoint, batch in task.source.batches():
-            at(count, count + batch.num_rows)
+            at(count, batch)
             count += batch.num_rows
             made.records[checkpoint] += batch.num_rows
             for rows in _parts(checkpoint, batch, task, run):
@@ -151,6 +151,12 @@ def _records(checkpoint: int, batch: pa.RecordBatch) -> Iterator[Record]:
     """Which they are, in their order."""
     for name in zip(*(batch.column(name).to_pylist() for name in ("topic", "partition", "offset")), strict=True):
         yield checkpoint, *name
+
+
+def _ends(batch: pa.RecordBatch) -> str:
+    """The first and the last record of a batch, for people."""
+    ends = [next(_records(0, batch.slice(row, 1))) for row in (0, batch.num_rows - 1)] if batch.num_rows else []
+    return " to ".join(f"{topic}[{partition}]@{offset}" for _, topic, partition, offset in ends)
 
 
 def search(asked: Search, run: Run, at: Callable[[int, Record], object]) -> None:
@@ -194,7 +200,7 @@ def _answer(asked: Task | Search, opened: dict[bytes, Run], connection: Connecti
     if isinstance(asked, Search):
         search(asked, opened[key], lambda row, record: connection.send((row, record)))
         return None
-    return make(task, opened[key], lambda first, stop: connection.send((first, stop)))
+    return make(task, opened[key], lambda first, batch: connection.send((first, first + batch.num_rows, _ends(batch))))
 
 
 _OPENED = 64

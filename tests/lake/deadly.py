@@ -62,6 +62,12 @@ def ends(records: pa.RecordBatch) -> pa.RecordBatch:
     return records
 
 
+def hangs(records: pa.RecordBatch) -> pa.RecordBatch:
+    if records.num_rows > 1:
+        time.sleep(60)
+    return records
+
+
 def tells_a_secret(records: pa.RecordBatch) -> pa.RecordBatch:
     if records.num_rows:
         raise ConfigError("no " + "canary-of-" + "a-worker", hint="nor " + "canary-of-" + "a-worker")

@@ -231,6 +231,30 @@ def test_fault_90_with_stop_the_error_names_the_record_and_no_file_stays(pool: P
     assert left_behind(tmp_path / "good") == []
 
 
+def test_fault_90_a_record_that_never_ends_is_a_dead_letter_that_says_so(tmp_path: Path) -> None:
+    """The table stood still without a word."""
+    landing = landed(tmp_path, lambda o: b"slow" if o == 3 else b'{"id": 1}', checkpoints=1, rows=5, partitions=1)
+    typing = replace(JSON, decoder=Deadly())
+    with Pool(workers=1) as pool:
+        made = pool.files(shares(pool, landing), typing, outputs(tmp_path, "good", "dead"), batch_timeout=2.0)
+    assert (made.rows["good"], made.rows["dead"]) == ({1: 4}, {1: 1})
+    (dead,) = rows_of(tmp_path, "dead", made)
+    assert (dead["offset"], dead[REASON]) == (3, "the process that decoded it gave no sign of life for 2 s")
+
+
+def test_fault_90_a_function_that_never_ends_is_named_with_its_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("crkafka_core.lake.pool._DEATHS", 1)
+    landing = landed(tmp_path, checkpoints=1, rows=5, partitions=1)
+    said = r"1 process that made files .* no sign of life for 2 s, .*at orders\[0\]@0 to orders\[0\]@4.*`batch_timeout`"
+    with Pool(workers=1) as pool, pytest.raises(WorkerDied, match=said):
+        pool.files(
+            shares(pool, landing), Shape("tests.lake.deadly:hangs"), outputs(tmp_path, "good"), batch_timeout=2.0
+        )
+    assert left_behind(tmp_path / "good") == []
+
+
 def test_a_process_that_is_killed_from_outside_costs_a_new_one_and_no_record(tmp_path: Path) -> None:
     landing = landed(tmp_path)
     with Pool() as pool:

@@ -297,18 +297,19 @@ def test_the_fence_makes_a_partitioned_table_in_a_catalog_with_its_columns(
     assert rig.rows() == []
 
 
-def test_an_older_copy_of_the_table_is_refused(raw: Rig) -> None:
-    filled(raw, 2)
-    saved = raw.save()
-    filled(raw, 1)
-    raw.put_back(saved)
+def test_an_older_copy_of_the_table_is_refused(rig: Rig) -> None:
+    """A typed one, and one by key, were taken for the newest once harmless commits had brought their version up again."""
+    filled(rig, 2)
+    saved = rig.save()
+    filled(rig, 1)
+    rig.put_back(saved)
     for _ in range(2):
-        raw.optimize(), raw.optimize()  # harmless commits bring its version up again
+        rig.optimize(), rig.optimize()
         with pytest.raises(Refused, match=r"older copy|version"):
-            raw.land()
-            raw.advance()
+            rig.land()
+            rig.advance()
         with pytest.raises(Refused, match=r"older copy|version"):
-            raw.look()
+            rig.look()
 
 
 def test_what_others_delete_is_counted_and_stays_reported_until_it_is_mended(raw: Rig) -> None:
