@@ -18,9 +18,10 @@ from crkafka_core.control import Reader
 from crkafka_core.holder import whoami
 from crkafka_core.model import rows
 from crkafka_core.model.plural import plural
-from crkafka_core.plane import lateness, life, reading, templates
+from crkafka_core.plane import lateness, life, reading
 from crkafka_core.plane import tables as plane
 from crkafka_core.region import Region
+from crkafka_core.region.redeclared import declare_new
 
 T = TypeVar("T")
 _ONE = click.argument("table", required=False, default="")
@@ -81,7 +82,7 @@ def advance(config: RegionConfig, table: str = "", *, say: Say = silent) -> Answ
     from crkafka_core.lake.writing import Committed
 
     with Region.open(config) as region, Pool() as pool:
-        templates.declare_new(region.plane, config, by=whoami())
+        declare_new(region.plane, config, by=whoami())
         makes = means(config, say, pool=pool)
 
         def one(name: str) -> list[Committed]:

@@ -12,7 +12,7 @@ from crkafka_core.config.shapes import name_of, topic_of
 from crkafka_core.model.errors import Refused
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Table
-from crkafka_core.plane import tables
+from crkafka_core.plane import life, tables, templates
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.segments.storage import Storage
 
@@ -57,6 +57,13 @@ def refuse_other_templates(config: RegionConfig, known: Iterable[Table]) -> None
             "Nothing could be written there.",
             hint=f"Nothing was changed. Run {lines} first, and what is there stays as it is; or write the templates as they were.",
         )
+
+
+def declare_new(plane: ControlPlane, config: RegionConfig, *, by: str) -> None:
+    """Declare the tables that topics lack, by a program that is no host: under other templates that is refused."""
+    if config.templates:
+        refuse_other_templates(config, plane.read(lambda reader, _: life.tables_of(reader)))
+        templates.declare_new(plane, config, by=by)
 
 
 def refuse_storage_without_segments(plane: ControlPlane, config: RegionConfig, was: str) -> None:

@@ -18,6 +18,7 @@ from crkafka_core.model.phase import Phase
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Region, Table
 from crkafka_core.plane import checkpoints, epochs, hosts, lateness, life, tables, templates
+from crkafka_core.region.redeclared import declare_new
 from dagster_project import partitions
 from dagster_project.metadata import Counted, count, how_far, rows_metadata
 from dagster_project.names import KEEPING_UP, RANGE_END, RANGE_START, RESERVED, WRITES, Names, key_of
@@ -180,7 +181,7 @@ def declare(region: RegionResource) -> str:
             if table.name not in known:
                 region.settings.check_place(table)
                 region.plane.do(partial(_declare, table=table, here=region.settings.on_road(table)))
-        templates.declare_new(region.plane, region.settings, by="the Dagster sensor")
+        declare_new(region.plane, region.settings, by="the Dagster sensor")
     except CrkafkaError as error:
         return str(error)
     return ""

@@ -283,3 +283,9 @@ def test_K6_the_table_of_a_topic_is_a_table_like_any_other_in_every_verb(crkafka
     (tmp_path / "region.yaml").write_text(text.replace("format: delta", "format: iceberg"))
     refused = crkafka("init")
     assert (refused.code, "its template would make it shop_a, iceberg" in refused.err) == (1, True)
+    (tmp_path / "region.yaml").write_text(text.replace("name: '{topic}'", "name: x_{topic}"))
+    refused = crkafka("tables", "advance")
+    assert (refused.code, "its template would make it x_shop_a" in refused.err) == (1, True)
+    assert {lag["table"]["name"] for lag in crkafka("tables", "--json").json} == {"shop_a", "shop_b"}, (
+        "none is unplaced"
+    )
