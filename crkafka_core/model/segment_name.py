@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 _PATH = re.compile(
     r"(?P<uid>[^/]+)/(?P<epoch>\d{8,})/(?P<incarnation>[A-Za-z0-9_.-]+)-(?P<number>\d+)-(?P<seq>\d+)\.parquet"
@@ -34,6 +35,7 @@ class SegmentName:
         return f"{epoch_folder(self.uid, self.epoch)}/{self.incarnation}-{self.number}-{self.seq}.parquet"
 
     @classmethod
+    @lru_cache(maxsize=1024)  # the same few are asked about again and again: those of the last checkpoints
     def parse(cls, path: str) -> SegmentName | None:
         """The name of a path, or None if it is not a segment of ours: such a file is never touched."""
         part = _PATH.fullmatch(path)

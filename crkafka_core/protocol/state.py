@@ -101,8 +101,9 @@ class State:
     @property
     def rests(self) -> bool:
         """It stops for a cut, and lets no rebalance come before merge or abort (SPEC D1): in a handover one is under way."""
-        moves = self.client is ClientState.CR_RESET_PENDING or (self.cut is not None and self.cut.handover)
-        return self.stops and not moves
+        if not self.stops or self.client is ClientState.CR_RESET_PENDING:
+            return False
+        return self.cut is None or not self.cut.handover
 
     @property
     def flows(self) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from operator import attrgetter, eq, ge, gt, itemgetter, le, lt, ne
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 from crkafka_core.control import Cond
 from crkafka_core.model.rows import Row, Segment
 
+Shape = tuple[tuple[str, str], ...]
+"""Columns and operators of conditions."""
 _COMPARE: dict[str, Callable[[Any, Any], bool]] = {"=": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge}
 
 
@@ -45,10 +48,23 @@ class Index:
     """Buckets by the values of some columns."""
 
     def __init__(self, columns: tuple[str, ...]) -> None:
+        self.order = columns
         self.columns = frozenset(columns)
         self.of: Callable[[Any], Any] = attrgetter(*columns)
-        self.at: Callable[[Mapping[str, Any]], Any] = itemgetter(*columns)
         self.buckets: dict[Any, Bucket] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How rows are selected by conditions of one shape."""
+
+    index: Index | None
+    at: Callable[[Sequence[Cond]], Any]
+    """The key of the bucket."""
+    rest: tuple[int, ...]
+    """Places of the conditions that the bucket does not meet by itself."""
+    sorts_by: Callable[[Any], Any] | None
+    """None: the bucket has the order."""
 
 
 class MemoryRows:
@@ -64,6 +80,7 @@ class MemoryRows:
         if row is Segment:
             prefixes.insert(0, ("region", "checkpoint"))
         self.indexes = [Index(prefix) for prefix in prefixes]
+        self._ways: dict[tuple[Shape, tuple[str, ...]], Way] = {}
         self.all = Bucket()
         self.rows = self.all.rows
 
@@ -99,39 +116,52 @@ class MemoryRows:
 
     def select(self, where: Sequence[Cond], order: Sequence[str], desc: bool, limit: int | None) -> list[Any]:
         """Rows that meet all conditions, in order."""
-        equal: dict[str, Any] = {}
-        for name, op, value in where:
+        shape = tuple([(name, op) for name, op, _ in where])
+        order = tuple(order)
+        way = self._ways.get((shape, order))
+        if way is None:
+            way = self._ways[shape, order] = self._way(shape, order)
+        bucket = self.all if way.index is None else way.index.buckets.get(way.at(where))
+        if bucket is None:
+            return []
+        rows: Iterable[Any]
+        if way.sorts_by is not None:
+            rows = sorted(bucket.rows.values(), key=way.sorts_by, reverse=desc)
+        else:
+            rows = reversed(bucket.ordered().values()) if desc else bucket.ordered().values()
+        for place in way.rest:
+            name, op, value = where[place]
+            of = attrgetter(name)
+            if op == "in":
+                rows = [row for row in rows if of(row) in value]
+            else:
+                meets = _COMPARE[op]
+                rows = [row for row in rows if meets(of(row), value)]
+        return list(rows) if limit is None else list(islice(rows, limit))
+
+    def _way(self, shape: Shape, order: tuple[str, ...]) -> Way:
+        """By the smallest bucket that holds what is asked for."""
+        equal: dict[str, int] = {}
+        for place, (name, op) in enumerate(shape):
             if name not in self.names:
                 raise AttributeError(f"{self.row.__name__} has no column {name}")
             if op == "=":
-                equal[name] = value
-        bucket, fixed = self._bucket(equal)
-        if bucket is None:
-            return []
-        rest = [] if len(where) == len(fixed) else [c for c in where if not (c[1] == "=" and c[0] in fixed)]
-        own = (
-            not order or tuple(order) == self.key or (tuple(order) == self.key[-1:] and fixed.issuperset(self.key[:-1]))
+                equal[name] = place
+        index = next((index for index in self.indexes if index.columns.issubset(equal)), None)
+        fixed = frozenset[str]() if index is None else index.columns
+        own = not order or order == self.key or (order == self.key[-1:] and fixed.issuperset(self.key[:-1]))
+        places = [] if index is None else [equal[name] for name in index.order]
+        return Way(
+            index,
+            _values_at(places),
+            tuple(place for place in range(len(shape)) if place not in places),
+            None if own else attrgetter(*order, *self.key),
         )
-        rows: Iterable[Any]
-        if own:
-            rows = reversed(bucket.ordered().values()) if desc else bucket.ordered().values()
-        else:
-            rows = sorted(bucket.rows.values(), key=attrgetter(*order, *self.key), reverse=desc)
-        if rest:
-            rows = (row for row in rows if _meets(row, rest))
-        return list(rows) if limit is None else list(islice(rows, limit))
-
-    def _bucket(self, equal: dict[str, Any]) -> tuple[Bucket | None, frozenset[str]]:
-        """The smallest bucket that holds what is asked for, and the columns that it fixes."""
-        for index in self.indexes:
-            if index.columns <= equal.keys():
-                return index.buckets.get(index.at(equal)), index.columns
-        return self.all, frozenset()
 
 
-def _meets(row: Any, where: Sequence[Cond]) -> bool:
-    for name, op, value in where:
-        actual = getattr(row, name)
-        if not (actual in value if op == "in" else _COMPARE[op](actual, value)):
-            return False
-    return True
+def _values_at(places: list[int]) -> Callable[[Sequence[Cond]], Any]:
+    """The values of conditions, as the keys of an index."""
+    if len(places) == 1:
+        (only,) = places
+        return lambda where: where[only][2]
+    return lambda where: tuple([where[place][2] for place in places])

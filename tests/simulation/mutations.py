@@ -40,7 +40,7 @@ CUT_OFF_IN_REBALANCES = tuple(
 )
 
 
-@mutation("I4", "I8", faults=KILLS_IN_CUTS)
+@mutation("I4", "I8", faults=KILLS_IN_CUTS, since=1)
 def merge_counts_instead_of_comparing_sets(stack: ExitStack) -> None:
     """A contribution counts, whoever made it: members are known by their name only, and a loss aborts nothing."""
 
@@ -62,12 +62,12 @@ def _loss_forgets_the_cut(stack: ExitStack) -> None:
     put(stack, members, "_reset_for", reset_for)
 
 
-@mutation("I8", "I4", faults=KILLS_IN_CUTS)
+@mutation("I8", "I4", faults=KILLS_IN_CUTS, since=1)
 def merge_with_a_lost_member(stack: ExitStack) -> None:
     _loss_forgets_the_cut(stack)
 
 
-@mutation("I4", "I1")
+@mutation("I4", "I1", since=1)
 def a_partition_is_forgotten_in_the_merged_map(stack: ExitStack) -> None:
     real = merging._close
 
@@ -100,7 +100,7 @@ def _members_contribute(stack: ExitStack, what: Callable[[Mapping[TP, Any]], Map
     put(stack, contributions, "_mismatch", lambda region, checkpoint, fillers, part: None)
 
 
-@mutation("G8", since=20)
+@mutation("G8", since=24)
 def partitions_that_nobody_holds_do_not_count(stack: ExitStack) -> None:
     put(stack, settle, "missing", _without(settle.missing, "nobody holds"))
 
@@ -127,7 +127,7 @@ def resume_before_settled(stack: ExitStack) -> None:
     put(stack, settling, "unready", _only(settling.unready, "no report"))
 
 
-@mutation("G8", faults=CUT_OFF_IN_REBALANCES, since=22)
+@mutation("G8", faults=CUT_OFF_IN_REBALANCES, since=24)
 def generations_are_not_compared(stack: ExitStack) -> None:
     put(stack, settle, "missing", _without(settle.missing, "members report different generations"))
 
@@ -137,7 +137,7 @@ def resume_before_all_have_reset(stack: ExitStack) -> None:
     put(stack, settle, "unready", settle.missing)
 
 
-@mutation("I7", "I1")
+@mutation("I7", "I1", since=2)
 def starts_from_a_stale_head(stack: ExitStack) -> None:
     real = starts.lookup
 
@@ -212,7 +212,7 @@ def a_revocation_asks_for_no_reset(stack: ExitStack) -> None:
     put(stack, members, "_takes_part", lambda reader, row: False)
 
 
-@mutation("D4", "I6", "V1")
+@mutation("D4", "I6", "V1", since=4)
 def an_abort_does_not_raise_the_epoch(stack: ExitStack) -> None:
     real = epochs.raise_epoch
 
@@ -248,7 +248,7 @@ def a_cut_does_not_close_the_gate(stack: ExitStack) -> None:
     put(stack, machine._Member, "cut", cut)
 
 
-@mutation("I4", "I8", "I1", faults=KILLS_IN_CUTS)
+@mutation("I4", "I8", "I1", faults=KILLS_IN_CUTS, since=1)
 def incarnations_are_not_compared(stack: ExitStack) -> None:
     """Whoever bears the name of an expected member is that member."""
     _loss_forgets_the_cut(stack)
@@ -285,7 +285,7 @@ def a_merge_believes_any_beginning(stack: ExitStack) -> None:
     _members_contribute(stack, lambda offsets: {tp: (to, to, 0) for tp, (_, to, _) in offsets.items()})
 
 
-@mutation("X1", "I1", "I5", "I7")
+@mutation("X1", "I1", "I5", "I7", since=2)
 def initial_offsets_follow_the_head(stack: ExitStack) -> None:
     real = starts.resolve
 
@@ -298,7 +298,7 @@ def initial_offsets_follow_the_head(stack: ExitStack) -> None:
     put(stack, starts, "resolve", resolve)
 
 
-@mutation("G8", "I8", "G9", faults=SCALES)
+@mutation("G8", "I8", "G9", faults=SCALES, since=2)
 def a_cut_opens_whenever_somebody_asks(stack: ExitStack) -> None:
     put(stack, cuts, "settling", SimpleNamespace(unready=lambda reader, region: ""))
 
@@ -316,7 +316,7 @@ def one_partition_is_never_fetched(stack: ExitStack) -> None:
     put(stack, event_loop, "paused", lambda tp, *rest: tp == TP("t0", 0) or real(tp, *rest))
 
 
-@mutation("I10", "G9", since=40)
+@mutation("I10", "G9", since=41)
 def a_merge_moves_no_base_of_a_member_in_sql(stack: ExitStack) -> None:
     real = merging._close
 
@@ -335,6 +335,6 @@ def a_merge_moves_no_base_of_a_machine(stack: ExitStack) -> None:
     put(stack, machine._Member, "merged", lambda self, d: None)
 
 
-@mutation("I10", since=8)
+@mutation("I10", since=9)
 def asks_for_a_cut_are_ignored(stack: ExitStack) -> None:
     put(stack, cuts, "ask", lambda tx, **_: None)

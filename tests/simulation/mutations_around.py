@@ -41,14 +41,14 @@ MADE_ANEW = tuple(Fault(5.0 + 3 * i, RENEWED, i, 0.2) for i in range(3))
 RESTORES = tuple(Fault(4.0 + 2 * i, "restore", value=0.1 + 0.15 * i) for i in range(5))
 
 
-@mutation("T3", "I7", "I1", "I2", "M8", "I10", "I8", "machine", faults=RESTORES)
+@mutation("T3", "I7", "I1", "I2", "M8", "I10", "I8", "machine", faults=RESTORES, since=6)
 def an_older_control_plane_is_trusted(stack: ExitStack) -> None:
     """Nobody compares SQL with what lies outside of it, nor with what was seen of it."""
     put(stack, restored, "beyond", lambda reader, region, seen: "")
     nobody_remembers_what_was_seen_of_sql(stack)
 
 
-@mutation("T3", "X4", "I7", "I10", "D3", "M8", faults=RESTORES, since=238)
+@mutation("T3", "X4", "I7", "I10", "D3", "M8", faults=RESTORES, since=241)
 def nobody_remembers_what_was_seen_of_sql(stack: ExitStack) -> None:
     put(stack, MemberPlane, "_saw", lambda self, epoch, version, head, opened: None)
 
@@ -61,7 +61,7 @@ def a_topic_that_leaves_the_configuration_stays_known(stack: ExitStack) -> None:
     put(stack, members, "drop_topics", lambda tx: None)
 
 
-@mutation("I1", "I4", "I7", "I10", faults=CONFIGURES, since=35, partitions=(2, 2), period=1.0)
+@mutation("I1", "I4", "I7", "I10", faults=CONFIGURES, since=37, partitions=(2, 2), period=1.0)
 def who_reads_a_forgotten_topic_says_anew_where_it_begins(stack: ExitStack) -> None:
     put(stack, starts, "_remember", lambda tx, topic_ids: None)
 
@@ -76,7 +76,7 @@ def retirement_does_not_ask_who_reads(stack: ExitStack) -> None:
     put(stack, retire, "_readers", lambda reader, region: [])
 
 
-@mutation("V3", faults=tuple(Fault(3.0 + i, "consume") for i in range(8)))
+@mutation("V3", faults=tuple(Fault(3.0 + i, "consume") for i in range(8)), since=1)
 def a_bounded_run_believes_that_all_is_reached(stack: ExitStack) -> None:
     put(stack, goals, "missing", lambda reader, epoch, token: frozenset())
 
@@ -123,6 +123,7 @@ def a_fence_takes_nothing_out(stack: ExitStack) -> None:
     tables=1,
     adopts=True,
     period=0.3,
+    since=1,
 )
 def a_table_that_is_newer_than_sql_is_believed(stack: ExitStack) -> None:
     """And so is the mark beside the segments."""
@@ -166,14 +167,14 @@ def a_pause_mark_is_ignored(stack: ExitStack) -> None:
     put(stack, event_loop, "paused", lambda *of: False)
 
 
-@mutation("S4", faults=(*PAUSES, *CUT_LOGS), since=95, data_loss="gap")
+@mutation("S4", faults=(*PAUSES, *CUT_LOGS), since=100, data_loss="gap")
 def a_seek_tells_no_leader_epoch(stack: ExitStack) -> None:
     """What is paused is not told that its log was cut, and goes on behind what has grown there since."""
     real = event_loop.EventLoop._sought
     put(stack, event_loop.EventLoop, "_sought", lambda self, stamp, offsets, epochs: real(self, stamp, offsets, {}))
 
 
-@mutation("I2", faults=MADE_ANEW, since=6)
+@mutation("I2", faults=MADE_ANEW, since=7)
 def a_merge_does_not_compare_the_ids_of_topics(stack: ExitStack) -> None:
     put(stack, merging, "_wrong_topics", lambda *of: "")
 
@@ -226,13 +227,13 @@ def failures_in_a_row_stop_nothing(stack: ExitStack) -> None:
     put(stack, resets.reset_policy, "decide", lambda *of: replace(real(*of), stop=""))
 
 
-@mutation("X6", faults=FAILURES)
+@mutation("X6", faults=FAILURES, since=3)
 def no_reset_waits_before_the_next(stack: ExitStack) -> None:
     real = epochs.rest
     put(stack, epochs, "rest", lambda tx, cause, wait=0.0: real(tx, cause))
 
 
-@mutation("X6", faults=tuple(Fault(3.0 + 2 * i, "kafka down", value=0.9) for i in range(5)), period=1.0)
+@mutation("X6", faults=tuple(Fault(3.0 + 2 * i, "kafka down", value=0.9) for i in range(5)), period=1.0, since=1)
 def nobody_tells_that_no_merge_comes(stack: ExitStack) -> None:
     put(stack, alarms, "watch_merges", lambda tx: None)
 

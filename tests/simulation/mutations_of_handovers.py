@@ -35,7 +35,7 @@ def a_rebalance_aborts_an_open_cut(stack: ExitStack) -> None:
     put(stack, merging, "hand_over", hand_over)
 
 
-@mutation("X10", faults=REBALANCES)
+@mutation("X10", faults=REBALANCES, since=1)
 def a_handover_waits_for_nobody(stack: ExitStack) -> None:
     real = merging._gather
     put(stack, merging, "_gather", lambda reader: replace(real(reader), waits=()))
@@ -47,12 +47,12 @@ def a_handover_raises_no_epoch(stack: ExitStack) -> None:
     put(stack, merging, "_reset", lambda tx, why: tx.set_region(handover_json=""))
 
 
-@mutation("I4", faults=tuple(Fault(1.5 + 0.5 * i, "kill", i) for i in range(8)), members=3, period=2.0)
+@mutation("I4", faults=tuple(Fault(1.5 + 0.5 * i, "kill", i) for i in range(8)), members=3, period=2.0, since=1)
 def a_partition_of_who_is_lost_is_in_no_map(stack: ExitStack) -> None:
     put(stack, handover, "carried", lambda fillers, checkpoint, known: [])
 
 
-@mutation("X10", "I10", faults=SCALES, members=4)
+@mutation("X10", "I10", faults=SCALES, members=4, since=1)
 def who_leaves_drops_what_it_has_submitted(stack: ExitStack) -> None:
     def leave(self: Any, d: Any) -> None:
         if self.s.leaves and self.s.step is state.Step.NONE and self.s.gate is state.Gate.CLOSED:
@@ -111,7 +111,7 @@ def the_merge_of_a_mark_says_nothing_of_where_the_next_number_begins(stack: Exit
     trigger_count=0,
     faults=tuple(Fault(4.0 + i, "reset", when="CUTTING") for i in range(8)),
     period=0.3,
-    since=175,
+    since=178,
 )
 def an_abort_behind_a_mark_hands_the_next_number_out_again(stack: ExitStack) -> None:
     real = epochs.raise_epoch

@@ -20,7 +20,7 @@ from tests.rigs.simulation.oracle import Oracle
 from tests.rigs.simulation.plan import Fault, Plan
 from tests.simulation.schedules import Outcome, run, sqlite, varied
 
-IN_MEMORY = int(os.environ.get("CRKAFKA_SCHEDULES", "100"))
+IN_MEMORY = int(os.environ.get("CRKAFKA_SCHEDULES", "40"))
 ON_SQLITE = IN_MEMORY // 4
 LONG = 20_000
 FIRST = int(os.environ.get("CRKAFKA_SEED", "0"))
@@ -50,7 +50,7 @@ def test_random_faults_in_memory_break_no_invariant(in_memory: Outcome) -> None:
 
 @pytest.mark.timeout(2.0 * IN_MEMORY + 120)
 def test_R1_random_faults_in_a_group_of_kip848_break_no_invariant() -> None:
-    assert run(range(FIRST, FIRST + IN_MEMORY // 8), epochs=True).failures == []
+    assert run(range(FIRST, FIRST + IN_MEMORY // 4), epochs=True).failures == []
 
 
 @pytest.mark.timeout(2.0 * IN_MEMORY + 120)

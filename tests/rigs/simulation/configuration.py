@@ -8,8 +8,8 @@ from typing import Any
 
 from crkafka_core.config import RegionConfig
 from crkafka_core.model.limits import Limits
+from tests.rigs.simulation.fetched import ROW_BYTES
 from tests.rigs.simulation.plan import Plan
-from tests.rigs.simulation.storage import ROW_BYTES
 
 LIMITS = Limits(
     session_timeout=5.0,

@@ -272,7 +272,7 @@ class Faults:
         return True
 
     def _at_once(self, fault: Fault, p: SimulatedMember, length: float) -> bool:
-        tasks = [t for t in p.tasks if not t.done]
+        tasks = p.tasks
         if (fault.kind in ("trouble", "disturb") and p.parts is None) or (fault.kind == "hang" and not tasks):
             return False
         self.hit(fault.kind, p)

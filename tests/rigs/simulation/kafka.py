@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property, partial
+from functools import partial
 from itertools import groupby
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
-
-import pyarrow as pa
 
 from crkafka_core.kafka.admin import Committed, Isolation, TopicInfo
 from crkafka_core.kafka.commits import chunks
@@ -25,10 +23,10 @@ from crkafka_core.kafka.events import Kind, Polled, Rebalance
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.offsets import TP
 from crkafka_core.protocol.signals import Outcome
-from crkafka_core.segments.batch import SCHEMA, Batch, Run
+from crkafka_core.segments.batch import Run
 from tests.rigs.simulation import answers
 from tests.rigs.simulation.broker import Client, FencedInstance, Record
-from tests.rigs.simulation.storage import ROW_BYTES
+from tests.rigs.simulation.fetched import fetched
 
 if TYPE_CHECKING:
     from tests.rigs.simulation.member import SimulatedMember
@@ -43,14 +41,6 @@ COMMIT_BYTES = 512
 """What one commit may hold: of two or three partitions."""
 MOST = 4
 """Records of one partition in one fetch, at most."""
-
-
-class Fetched(Batch):
-    """Of a size that is counted by rows: to add up Arrow's buffers of a few records takes longer than to hand them on."""
-
-    @cached_property
-    def nbytes(self) -> int:
-        return ROW_BYTES * self.rows
 
 
 class SimulatedConsumer:
@@ -139,7 +129,7 @@ class SimulatedConsumer:
         rng, odd = self.world.rng, self.world.faults.misbehaves(self.member, "late fetch")
         ready = sorted(self._flowing - self._stalled)
         rng.shuffle(ready)
-        records: list[tuple[TP, Record]] = []
+        records: list[Record] = []
         runs: list[Run] = []
         ends: dict[TP, int] = {}
         gone: list[CrkafkaError] = []
@@ -157,25 +147,25 @@ class SimulatedConsumer:
                     gone.append(trouble)
                 continue
             since = max(self.broker.starts[tp], at - 3) if odd else at
-            fetched = self.broker.fetch(tp, since, rng.randint(1, min(MOST, max_records)))
-            if not fetched:
+            came = self.broker.fetch(tp, since, rng.randint(1, min(MOST, max_records)))
+            if not came:
                 if at < self.broker.ends[tp]:
                     self._next[tp] = self.broker.ends[tp]  # control records at the end
                 ends[tp] = self.broker.ends[tp]
                 continue
-            if fetched[0][0] < at:
+            if came[0][0] < at:
                 self.world.faults.hit("late fetch", self.member)
-            for epoch, of_one in groupby(fetched, partial(self.broker.written_by, tp)):
+            for epoch, of_one in groupby(came, partial(self.broker.written_by, tp)):
                 some = list(of_one)
-                since, stop = (since if some[0] == fetched[0] else records[-1][1][0] + 1), len(records) + len(some)
+                since, stop = (since if some[0] == came[0] else records[-1][0] + 1), len(records) + len(some)
                 runs.append(Run(tp, len(records), stop, some[0][0], some[-1][0] + 1, since, epoch))
-                records += [(tp, record) for record in some]
+                records += some
                 self._read[tp] = epoch
-            self._next[tp] = max(at, fetched[-1][0] + 1)
+            self._next[tp] = max(at, came[-1][0] + 1)
         gone += self._heard_while_paused()
         if not runs:
             return Polled(ends=ends, errors=tuple(gone), troubles=troubles)
-        return Polled(Fetched(_columns(records), tuple(runs)), ends=ends, errors=tuple(gone), troubles=troubles)
+        return Polled(fetched(records, runs), ends=ends, errors=tuple(gone), troubles=troubles)
 
     def _trouble(self, tp: TP, at: int) -> CrkafkaError | None:
         """Why this partition gives nothing now: its leader is away, or answers with any error there is."""
@@ -365,18 +355,3 @@ class SimulatedAdmin:
         return SimpleNamespace(
             state=SimpleNamespace(name="STABLE"), coordinator=None, partition_assignor="", members=members
         )
-
-
-_NULLS: dict[int, list[pa.Array]] = {}
-_VALUE, _OFFSET = SCHEMA.field("value").type, SCHEMA.field("offset").type
-
-
-def _columns(records: list[tuple[TP, Record]]) -> pa.RecordBatch:
-    """Only what names a record and tells it from others: topic, partition, offset, and its number as the value."""
-    count = len(records)
-    if count not in _NULLS:
-        _NULLS[count] = [pa.nulls(count, field.type) for field in SCHEMA]
-    columns = list(_NULLS[count])
-    columns[1] = pa.array([str(number).encode() for _, (_, number) in records], _VALUE)
-    columns[4] = pa.array([offset for _, (offset, _) in records], _OFFSET)
-    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)

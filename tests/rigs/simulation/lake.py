@@ -29,7 +29,8 @@ from crkafka_core.model.offsets import TP
 from crkafka_core.model.segment_name import SegmentName
 from crkafka_core.segments.errors import SegmentMissing
 from crkafka_core.segments.storage import Output, Storage
-from tests.rigs.simulation.storage import ROW_BYTES, Disk, SimulatedStorage, Tuple
+from tests.rigs.simulation.fetched import ROW_BYTES
+from tests.rigs.simulation.storage import Disk, SimulatedStorage, Tuple
 
 if TYPE_CHECKING:
     from tests.rigs.simulation.scheduler import Owner

@@ -51,6 +51,7 @@ class Owner:
         self.stalled_until = 0.0
         self.sql_cut_until = 0.0
         self.tasks: list[Task] = []
+        """Those that are not done."""
 
     @property
     def away_until(self) -> float:
@@ -92,6 +93,7 @@ class Scheduler:
         self._hub = getcurrent()
         self._tickets = 0
         self._doomed: list[Owner] = []
+        self._random = rng.random
 
     # By the hub
 
@@ -110,6 +112,7 @@ class Scheduler:
             finally:
                 task.done = True
                 task.busy = None
+                owner.tasks = [other for other in owner.tasks if other is not task]
 
         task.run = greenlet(run, self._hub)
         owner.tasks.append(task)
@@ -121,11 +124,11 @@ class Scheduler:
         while self._doomed:
             self._unwind(self._doomed.pop())
         at, ticket, task = heappop(self._heap)
-        if ticket != task.ticket or task.owner.dead:
-            return
         owner = task.owner
+        if ticket != task.ticket or owner.dead:
+            return
         if owner.stalled_until > at or task.held_until > at:
-            self._push(task, max(owner.stalled_until, task.held_until) + 0.01 * self.rng.random())
+            self._push(task, max(owner.stalled_until, task.held_until) + 0.01 * self._random())
             return
         if at > self.now:
             self.now = at
@@ -134,17 +137,20 @@ class Scheduler:
         task.run.switch()
         self.current = None
         if not owner.dead:
-            self.look(owner, but=task)
+            for other in owner.tasks:  # as `look` does; this one has just looked itself
+                busy = other.busy
+                if busy is not None and other is not task and busy():
+                    self.wake(other)
 
-    def look(self, owner: Owner, but: Task | None = None) -> None:
-        """Wake those of its idle tasks that have something to do; `but` has just looked itself."""
+    def look(self, owner: Owner) -> None:
+        """Wake those of its idle tasks that have something to do."""
         for task in owner.tasks:
             busy = task.busy
-            if busy is not None and task is not but and busy():
-                task.busy = None
+            if busy is not None and busy():
                 self.wake(task)
 
     def wake(self, task: Task) -> None:
+        task.busy = None
         self._push(task, self.now + self.latency(task))
 
     def _push(self, task: Task, at: float) -> None:
@@ -153,9 +159,9 @@ class Scheduler:
 
     def latency(self, task: Task | None = None) -> float:
         """Mostly short, now and then long: so that everybody overtakes everybody some time."""
-        chance = self.rng.random()
+        chance = self._random()
         if chance > 0.985:
-            return self.slow * self.rng.random()
+            return self.slow * self._random()
         sluggish = task is not None and task.name == self.sluggish
         return self.slow * (0.1 if sluggish else 0.02) * chance * chance
 
@@ -167,7 +173,7 @@ class Scheduler:
 
     def _unwind(self, owner: Owner) -> None:
         for task in owner.tasks:
-            if not task.done and task.run:
+            if task.run:
                 task.run.throw(Killed)
         owner.tasks = []
 
@@ -183,7 +189,8 @@ class Scheduler:
         task = self.current
         if task is None or task.owner.dead or getcurrent() is not task.run:
             raise Killed  # a process that is being unwound
-        self._push(task, self.now + seconds)
+        self._tickets = task.ticket = ticket = self._tickets + 1
+        heappush(self._heap, (self.now + seconds, ticket, task))
         self._hub.switch()
         if task.owner.dead:
             raise Killed
@@ -234,9 +241,10 @@ class SimulatedRuntime:
         self._scheduler.sleep(seconds + self._scheduler.latency())
 
     def wait(self, signal: Signal, seconds: float) -> bool:
-        if not signal.is_set():
-            self._scheduler.idle(seconds, signal.is_set)
-        return signal.is_set()
+        is_set = signal.is_set
+        if not is_set():
+            self._scheduler.idle(seconds, is_set)
+        return is_set()
 
     def start(self, loop: Loop) -> None:
         self._scheduler.spawn(self._owner, loop.name, lambda: self.repeat(loop), loop)

@@ -17,14 +17,13 @@ from crkafka_core.segments.batch import Batch
 from crkafka_core.segments.errors import SegmentExists, SegmentMissing, StorageUnavailable
 from crkafka_core.segments.storage import Output, Storage, Stored
 from tests.rigs.simulation.broker import Record
+from tests.rigs.simulation.fetched import ROW_BYTES, Fetched
 
 if TYPE_CHECKING:
     from tests.rigs.simulation.member import SimulatedMember
     from tests.rigs.simulation.scheduler import Owner
     from tests.rigs.simulation.world import World
 
-ROW_BYTES = 2**16
-"""Of each row: the least that a segment, or a queue, may be told to hold."""
 Tuple = tuple[TP, Record]
 Disk = dict[str, tuple[Tuple, ...] | None]
 """Path → what a closed segment holds; None while it is being written."""
@@ -120,10 +119,9 @@ class SimulatedWriter:
     def write(self, batch: Batch) -> None:
         if self._world.faults.storage_fails(self._owner):
             self._storage.reach(writes=True)
-        offsets, values = batch.records.column("offset").to_pylist(), batch.records.column("value").to_pylist()
-        every = list(zip(offsets, map(int, values), strict=True))
+        assert isinstance(batch, Fetched)
         for run in batch.runs:
-            records = every[run.start : run.stop]
+            records = batch.of(run)
             self._world.judged(partial(self._judge, run.tp, records))
             self._tuples += [(run.tp, record) for record in records]
             last = self._spans.get(run.tp)

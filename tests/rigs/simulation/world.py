@@ -175,8 +175,9 @@ class World:
     # SQL
 
     def sql_is_down(self, who: Owner) -> bool:
-        everybody = self.now < self.faults.sql_down_until
-        if everybody or self.now < who.sql_cut_until:
+        now = self.scheduler.now
+        everybody = now < self.faults.sql_down_until
+        if everybody or now < who.sql_cut_until:
             self.faults.hit("sql down" if everybody else "cut sql", who)
             return True
         return False
