@@ -9,7 +9,7 @@ import pytest
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import ResetCause
-from crkafka_core.plane import advance, alarms, cuts, epochs, events, life, merging, permits, resets
+from crkafka_core.plane import advance, alarms, cuts, epochs, events, life, merging, permits, resets, starts
 from crkafka_core.plane.status import status_of
 from tests.plane.conftest import LIMITS, P0, P1, Kit
 
@@ -208,3 +208,16 @@ def test_added_partitions_behind_a_table_of_one_row_for_each_key_are_an_alarm_fo
     kit.do(lambda tx: tx.set_region(config_json=json.dumps({"tables": tables})))
     kit.now += alarms.KEYS_MOVE
     assert "given partitions" not in kit.read(alarms.current)
+
+
+@pytest.mark.parametrize(("later", "moved"), [(0.0, False), (1.0, True)])
+def test_partitions_found_within_a_minute_of_a_topics_first_ones_are_of_its_beginning(
+    later: float, moved: bool
+) -> None:
+    kit, grown = Kit(), TP("t", 2)
+    tables = {"tables": [{"name": "customers", "mode": "upsert"}]}
+    kit.do(lambda tx: tx.set_region(config_json=json.dumps(tables)))
+    kit.running()
+    kit.now = min(i.at for i in kit.read(lambda reader, _: starts.initials(reader))) + alarms.AT_LEAST + later
+    kit.resolve(0, {P0, grown})
+    assert ("topic t was given partitions" in kit.read(alarms.current)) is moved

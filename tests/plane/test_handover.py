@@ -326,3 +326,18 @@ def test_X10_a_region_that_is_to_stop_rests_behind_it(kit: Kit) -> None:
     kit.do(lambda tx: life.stop(tx, token="s", by="me"))
     kit.hand_over(5)
     assert (kit.row.phase, kit.row.head) == (Phase.IDLE, 1)
+
+
+def test_X10_a_part_of_a_topic_that_was_made_anew_is_refused_by_what_its_own_member_started_from(kit: Kit) -> None:
+    """Whatever another member knows of other topics."""
+    other = TP("u", 0)
+    kit.running()
+    kit.rebalance(0)
+    kit.resolve(0, {P0, P1})
+    kit.resolve(1, {other}, ids={other: "id-u"})
+    kit.report(0, {P0, P1})
+    kit.report(1, {other})
+    kit.advance()
+    kit.withdraw(1)
+    with pytest.raises(Mismatch, match="orders/0 read topic t with id another; the group knows it as id-t"):
+        kit.contribute(kit.row.open_cut, 0, 5, held={P0, P1}, topic_ids={"t": "another"})

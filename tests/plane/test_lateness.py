@@ -220,3 +220,20 @@ def test_a_share_of_bad_records_among_the_latest_is_an_alarm_until_others_have_c
         landing.land(1)
         write(landing, 0)
     assert alarm(landing) == "" and bad_in(landing) == [10]
+
+
+def test_how_long_each_new_commit_waited_counts_from_the_merge_of_its_newest_checkpoint(
+    landing: Landing, clock: Clock
+) -> None:
+    first = landing.read(lambda reader, row: lateness.landed(reader, row, None))
+    assert dict(first.waited) == {"bronze": ()}, "nothing is new at the first look"
+    landing.land(1)
+    clock.now += 5
+    landing.land(1)
+    clock.now += 2
+    permit = landing.do(lambda tx: permits.permit_commit(tx, "bronze", holder="host:1", token="t"))
+    assert permit is not None
+    landing.do(lambda tx: permits.finish_commit(tx, permit, version="1", rows=2))
+    new = landing.read(lambda reader, row: lateness.landed(reader, row, first))
+    assert (dict(new.waited), len(new.merged)) == ({"bronze": (2.0,)}, 2)
+    assert dict(landing.read(lambda reader, row: lateness.landed(reader, row, new)).waited) == {"bronze": ()}

@@ -126,6 +126,7 @@ def test_x7_an_attempt_that_kafka_holds_up_backs_off_and_never_stops_the_region(
     assert kit.row.phase is Phase.RESETTING
     assert kit.row.consecutive == 0
     assert kit.row.failing > 5
+    assert "40 s: orders/0: Kafka failed resolving starts" in kit.resets()[-1].text
     renewed(kit, 0)
     kit.now += 60
     kit.settle()

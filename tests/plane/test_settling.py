@@ -160,6 +160,7 @@ def test_x7_an_attempt_has_its_time_from_when_the_group_was_settled_last(kit: Ki
     assert kit.row.epoch == epoch
     kit.advance(1.0)
     assert kit.row.epoch == epoch + 1
+    assert "40 s: not yet at epoch" in kit.resets()[-1].text
     kit.advance()
     kit.do(lambda tx: tx.set_region(not_before=kit.now + 60.0))
     kit.advance(59.0)
