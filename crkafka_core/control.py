@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Literal, Protocol, TypeVar
 
 from crkafka_core.model.rows import Region, Row
@@ -22,7 +21,6 @@ Cond = tuple[str, Op, Any]
 """(column, operator, value); several conditions are joined by *and*."""
 
 
-@cache
 def own_key(row: type[Row]) -> tuple[str, ...]:
     """The columns of the key that a reader is asked for: it knows the region itself."""
     return row.KEY if row.SHARED else tuple(name for name in row.KEY if name != row.REGION)
