@@ -14,7 +14,7 @@ from crkafka_core.kafka.range_reader import RangeReader
 from crkafka_core.lake.handle import Handle
 from crkafka_core.model.errors import DataLoss, Refused
 from crkafka_core.model.offsets import TP
-from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Segment
+from crkafka_core.model.rows import CheckpointStatus, Segment
 from crkafka_core.model.selection import Between, Selection
 from crkafka_core.plane import contents, erasure
 from crkafka_core.plane.erasure import Records
@@ -63,9 +63,8 @@ def note_again(region: Handle) -> bool:
 def _there(region: Handle, checkpoint: int, wanted: Mapping[TP, Collection[int]]) -> dict[TP, set[int]]:
     """Those of the records that a checkpoint really has; noted ones are believed."""
     row, pieces = region.plane.read(
-        lambda reader, region: (reader.get(Checkpoint, checkpoint), contents.pieces(reader, region, [checkpoint]))
+        lambda reader, region: (erasure.row_of(reader, checkpoint), contents.pieces(reader, region, [checkpoint]))
     )
-    assert row is not None
     known = {tp: set(row.erased.get(tp.topic, {}).get(tp.partition, ())) & set(of) for tp, of in wanted.items()}
     left = {tp: set(of) - known[tp] for tp, of in wanted.items()}
     segments = [p.segment for p in pieces if p.segment and not p.erased]

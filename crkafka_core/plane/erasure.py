@@ -12,6 +12,7 @@ from dataclasses import replace
 from itertools import groupby
 
 from crkafka_core.control import Cond, Reader, Tx
+from crkafka_core.model.errors import Refused
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, ErasedRecords, MergedOffset, Segment
@@ -49,11 +50,8 @@ def come_again(reader: Reader) -> dict[int, dict[TP, list[int]]]:
 
     Of checkpoints whose segments are kept. No table is behind any other: retirement waits for it.
     """
-    noted = set(reader.column(ErasedRecords, "checkpoint"))
-    dead = numbers.dead(reader) if noted else numbers.Dead()
-    behind = [number for number in noted if not dead.belongs(number, number)]
     again: dict[int, dict[TP, list[int]]] = {}
-    if not behind:
+    if not (behind := _left_behind(reader)):
         return again
     erased: dict[tuple[str, TP], list[ErasedRecords]] = defaultdict(list)
     for row in reader.select(ErasedRecords, ("checkpoint", "in", behind)):
@@ -68,13 +66,46 @@ def come_again(reader: Reader) -> dict[int, dict[TP, list[int]]]:
     return again
 
 
+def _left_behind(reader: Reader) -> list[int]:
+    """Numbers that a rewind has left behind, of erased records."""
+    noted = set(reader.column(ErasedRecords, "checkpoint"))
+    dead = numbers.dead(reader) if noted else numbers.Dead()
+    return [number for number in noted if not dead.belongs(number, number)]
+
+
+def pass_over(tx: Tx) -> None:
+    """Note as passed by the head what was erased before a rewind and did not come again: Kafka had let it go, or its topic is gone.
+
+    Nothing that `come_again` names may be left to note.
+    """
+    head = tx.region().head
+    if not head or not (behind := _left_behind(tx)):
+        return
+    at = {TP(m.topic, m.partition): m for m in tx.select(MergedOffset, ("checkpoint", "=", head))}
+    passed = list[ErasedRecords]()
+    for row in tx.select(ErasedRecords, ("checkpoint", "in", behind)):
+        now = at.get(TP(row.topic, row.partition))
+        if now is not None and (now.topic_id != row.topic_id or now.to_offset >= row.next):
+            passed.append(replace(row, checkpoint=head))
+    tx.put(*passed)
+
+
+def row_of(reader: Reader, checkpoint: int) -> Checkpoint:
+    """Its row, which history may have forgotten since somebody looked: Refused."""
+    if row := reader.get(Checkpoint, checkpoint):
+        return row
+    raise Refused(
+        f"Checkpoint {checkpoint} was forgotten meanwhile (`history`): nothing was erased.",
+        hint="Ask again: of the records, those in checkpoints that SQL still knows are erased.",
+    )
+
+
 def record(tx: Tx, checkpoint: int, records: Records, *, by: str, passed: Records | None = None) -> int:
     """Note that these records of a checkpoint are erased; how many were not yet.
 
     `passed`: also those that were erased before and lie in its ranges, but that it has not: compaction may have taken them.
     """
-    row = tx.get(Checkpoint, checkpoint)
-    assert row is not None
+    row = row_of(tx, checkpoint)
     _outlive(tx, row, records if passed is None else passed)
     erased = row.erased
     new = 0

@@ -94,7 +94,9 @@ def retire(tx: Tx, checkpoints: Sequence[int]) -> list[str]:
     """
     region = tx.region()
     # Records that were erased before a rewind are noted by segments: one merged since the last look at them waits (SPEC K6).
-    allowed = set(plan(tx, region).retire) - erasure.come_again(tx).keys()
+    if not (again := erasure.come_again(tx)):
+        erasure.pass_over(tx)
+    allowed = set(plan(tx, region).retire) - again.keys()
     paths: list[str] = []
     for checkpoint in sorted(allowed & set(checkpoints)):
         row = tx.get(Checkpoint, checkpoint)

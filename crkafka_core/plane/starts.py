@@ -228,7 +228,7 @@ def _record_initials(tx: Tx, region: Region, proposals: Mapping[TP, Proposal], m
         if tp not in first
     ]
     if fresh:
-        tx.put(*fresh)
+        tx.add(*fresh)
         kind = "partitions found" if region.born else "birth"
         evidence = {str(TP(i.topic, i.partition)): i.offset for i in fresh[:50]}
         events.log(tx, kind, f"{plural(len(fresh), 'initial offset')} recorded", member=member, data=evidence)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
+from crkafka_core.model.errors import Refused
 from crkafka_core.model.offsets import TP
-from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Initial
-from crkafka_core.plane import cleanup, contents, erasure, permits, tables
+from crkafka_core.model.rows import Checkpoint, CheckpointStatus, ErasedRecords, Initial
+from crkafka_core.plane import cleanup, contents, erasure, permits, retire, tables
 from crkafka_core.plane.status import status_of
 from tests.plane.bronze import allowed, fence, finish, landed, table
 from tests.rigs.landing import Landing
@@ -110,6 +113,38 @@ def test_k6_of_a_range_that_begins_with_an_erased_record_the_rest_is_told(landin
     pieces = landing.read(lambda reader, row: contents.pieces(reader, row, [1]))
     of = [(p.erased, r.start, r.stop, r.rows) for p in pieces for r in p.ranges if r.tp == tp]
     assert sorted(of) == [(False, 2, 9, 7), (True, 0, 1, 0), (True, 1, 2, 0), (True, 9, 10, 0)]
+
+
+def test_k6_erased_records_that_kafka_lets_go_after_a_rewind_are_waited_for_no_more(landing: Landing) -> None:
+    """They cost each read a query for ever."""
+    landing.land(10, times=2)
+    tp = landing.tps[0]
+    landing.do(lambda tx: erasure.record(tx, 2, {tp: [12]}, by="me"))
+    landing.rewind(1)
+
+    def passed_by() -> list[int]:
+        landing.do(lambda tx: retire.retire(tx, []))
+        return landing.read(lambda reader, _: reader.column(ErasedRecords, "checkpoint"))
+
+    assert passed_by() == [2], "they may still come"
+    landing.offsets[1] = dict.fromkeys(landing.tps, 12)
+    landing.land(1, quiet=[tp.partition])
+    assert passed_by() == [2]
+    landing.offsets[3][tp] = 15  # Kafka has let go what is before
+    landing.land(1)
+    assert landing.read(lambda reader, _: erasure.come_again(reader)) == {}
+    assert passed_by() == [4]
+    landing.rewind(3)
+    landing.offsets[3][tp] = 12
+    landing.land(5)
+    assert landing.read(lambda reader, _: erasure.come_again(reader)) == {5: {tp: [12]}}, "it had not"
+    assert passed_by() == [4], "noted first"
+
+
+def test_k6_a_checkpoint_that_history_forgot_meanwhile_is_no_failure_of_ours(landing: Landing) -> None:
+    landing.land(10)
+    with pytest.raises(Refused, match=r"Checkpoint 9 was forgotten meanwhile"):
+        landing.do(lambda tx: erasure.record(tx, 9, {landing.tps[0]: [1]}, by="me"))
 
 
 def test_t2_whether_the_beginning_of_the_line_is_forgotten(landing: Landing) -> None:
