@@ -118,12 +118,15 @@ BEGIN
              THEN $q$ AND (region, checkpoint) IN (SELECT c.region, c.id FROM crkafka.checkpoint c WHERE c.status = 'OPEN')$q$
              ELSE '' END END);
     IF here.relname NOT IN ('event', 'consumer_group', 'contribution', 'contributed_offset', 'segment', 'merged_offset') THEN
-      -- What a region is, and its configuration, are for operators.
+      -- Of a region it changes the state alone: what the region is, its configuration, and what a later version adds are for operators.
       EXECUTE format('GRANT UPDATE (%s) ON %I TO crkafka_member',
-        (SELECT string_agg(quote_ident(attname), ', ') FROM pg_attribute
-         WHERE attrelid = format('crkafka.%I', here.relname)::regclass AND attnum > 0 AND NOT attisdropped
-           AND (here.relname <> 'region' OR attname NOT IN ('name', 'uid', 'region_index', 'members_wanted', 'period', 'limits_json',
-                                                            'config_json', 'subscription_json', 'created_at', 'protocol'))),
+        CASE WHEN here.relname = 'region' THEN
+          'version, epoch, phase, phase_since, wanted, wait_for_wanted, head, open_cut, filling, opened, handover_json, next_event, born, '
+          'cluster_id, group_id, reset_cause, reset_at, not_before, settled_at, consecutive, failing, proven_epoch, started_epoch, '
+          'last_cut_at, resumed_at, asked_epoch, asked_head, asked_by, stop_reason, stop_member, stopping, stopping_since, dropped_json, '
+          'went_back'
+        ELSE (SELECT string_agg(quote_ident(attname), ', ') FROM pg_attribute
+              WHERE attrelid = format('crkafka.%I', here.relname)::regclass AND attnum > 0 AND NOT attisdropped) END,
         here.relname);
       EXECUTE format('CREATE POLICY crkafka_changes ON %I FOR UPDATE TO crkafka_member USING (%s) WITH CHECK (%s)', here.relname,
         -- What is merged, superseded or retired stays: going back, and retirement, are for operators.

@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,11 +19,12 @@ from checkpoints_db.address import parse
 from checkpoints_db.engines import make_engine
 from checkpoints_db.retry import Patience
 from crkafka_core.dev.postgres import Postgres, _binary
-from crkafka_core.model.errors import NoSuchRegion, ServiceUnavailable
+from crkafka_core.model.errors import CrkafkaError, NoSuchRegion, ServiceUnavailable
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Event, Group, Lease, MergedOffset, Region, ResetCause, Segment
 from crkafka_core.plane import advance, cuts, events, leases, life, members, reading, resets, restored, starts
 from crkafka_core.plane.transact import ControlPlane
+from tests.checkpoints_db.mutation_cases import CASES, NAME, Stage
 from tests.rigs.players import PARTITIONS, Player, new_region
 
 pytestmark = pytest.mark.postgres
@@ -43,6 +45,14 @@ class Plane:
     """A control plane with two regions, and a login of each role."""
 
     url: str
+    socket: Path
+
+    def run_roles(self) -> None:
+        """As an administrator does, by psql."""
+        told = ["-h", str(self.socket), "-U", "postgres", "-d", "roles", "-qv", "ON_ERROR_STOP=1"]
+        psql = [str(_binary("psql")), *told]
+        done = subprocess.run(psql, input=roles(), text=True, capture_output=True, check=False, timeout=60)
+        assert (done.returncode, done.stderr) == (0, ""), "also no line of what it need not do"
 
     def address(self, login: str) -> str:
         return self.url.replace("postgres@", f"{login}@")
@@ -62,28 +72,10 @@ class Plane:
 
 @pytest.fixture(scope="module")
 def plane(postgres: Postgres) -> Iterator[Plane]:
-    made = Plane(postgres.url("roles"))
+    made = Plane(postgres.url("roles"), postgres.socket)
     initialise(made.url)
     for _ in range(2):  # safe to repeat
-        done = subprocess.run(
-            [
-                str(_binary("psql")),
-                "-h",
-                str(postgres.socket),
-                "-U",
-                "postgres",
-                "-d",
-                "roles",
-                "-qv",
-                "ON_ERROR_STOP=1",
-            ],
-            input=roles(),
-            text=True,
-            capture_output=True,
-            check=False,
-            timeout=60,
-        )
-        assert (done.returncode, done.stderr) == (0, ""), "also no line of what it need not do"
+        made.run_roles()
     for login, role in LOGINS.items():
         postgres.sql(f"CREATE ROLE {login} LOGIN IN ROLE {role}")
     access = ", ".join(
@@ -326,3 +318,60 @@ def test_a_member_that_may_make_functions_elsewhere_in_the_database_takes_nothin
             "postgres",
             "DROP FUNCTION IF EXISTS public.pg_has_role(text, text); REVOKE CREATE ON SCHEMA public FROM t_member",
         )
+
+
+OPERATORS = {
+    "reset to an older one",
+    "scale",
+    "retire",
+    "clean up",
+    "note what was erased",
+    "undeclare the last table that owes a fence",
+    "drop a goal",
+    "trust a control plane that caught up",
+    "go on from a restored backup",
+    "delete",
+}
+"""Cases of `mutation_cases` that are an operator's: a member's role is refused them."""
+
+
+def test_a_member_role_may_do_what_members_hosts_and_writers_do_and_no_operators_part(plane: Plane) -> None:
+    """Each mutation of the control plane, on a region that an operator has made."""
+    access = f"INSERT INTO region_access SELECT l, '{NAME}' FROM unnest(ARRAY['t_host', 't_member']) l"
+    plane.sql("postgres", access)
+    tables = "SELECT relname FROM pg_class WHERE relnamespace = 'crkafka'::regnamespace AND relkind = 'r'"
+    names = {row[0] for row in plane.sql("postgres", tables)} - {"crkafka_version", "region_access", "region"}
+    forget = "; ".join(
+        [f"DELETE FROM {t} WHERE region = '{NAME}'" for t in names] + [f"DELETE FROM region WHERE name = '{NAME}'"]
+    )
+    refused: set[str] = set()
+    with closing(plane.store("t_host")) as host, closing(plane.store("t_member")) as member:
+        for name, (before, make) in CASES.items():
+            plane.sql("postgres", forget)
+            stage = Stage(host)
+            before(stage)
+            stage.plane.store = member
+            try:
+                stage.plane.do(make(stage))
+            except ServiceUnavailable as error:
+                assert re.search("row-level security|permission denied", str(error)), (name, error)
+                refused.add(name)
+            except CrkafkaError as error:
+                assert name in (
+                    "contribute what does not match",
+                    "a topic is gone",
+                    "stop before what a backup lost",
+                ), error
+    plane.sql("postgres", forget)
+    assert refused == OPERATORS
+
+
+def test_a_column_of_a_region_that_a_later_version_adds_is_no_members_to_change(plane: Plane) -> None:
+    asked = "SELECT has_column_privilege('t_member', 'crkafka.region', '{}', 'UPDATE')"
+    plane.sql("t_owner", "ALTER TABLE region ADD COLUMN later text")
+    try:
+        plane.run_roles()
+        assert plane.sql("postgres", asked.format("later")) == [(False,)]
+        assert plane.sql("postgres", asked.format("head")) == [(True,)]
+    finally:
+        plane.sql("t_owner", "ALTER TABLE region DROP COLUMN later")

@@ -16,9 +16,11 @@ from urllib.request import urlopen
 
 import psutil
 import pytest
+from pyspark.errors import PySparkRuntimeError
 
 from crkafka_core import logs
 from crkafka_core.config import RegionConfig
+from crkafka_core.dev.errors import ServiceFailed
 from crkafka_core.model.phase import Phase
 from crkafka_core.spark import java_log, launch
 from crkafka_core.spark import session as sessions
@@ -31,6 +33,7 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from crkafka_core.config import RegionConfig
+from crkafka_core.dev.errors import ServiceFailed
 from crkafka_core.spark.session import open_session
 
 folder = Path(sys.argv[1])
@@ -111,14 +114,43 @@ def test_no_command_line_on_this_machine_has_a_secret(session: tuple[subprocess.
     assert not [line for line in shown if any(canary in line for canary in CANARIES.values())]
 
 
-def test_a_local_session_listens_to_this_machine_alone_and_has_no_pages_unless_they_are_asked_for(
+def test_a_local_session_listens_to_this_machine_alone(
     session: tuple[subprocess.Popen[str], Path, str],
 ) -> None:
     """Whoever reaches the pages ends members with them, without a login."""
     (java,) = [p for p in psutil.Process(session[0].pid).children(recursive=True) if p.name() == "java"]
     listens = {c.laddr.ip for c in java.net_connections("inet") if c.status == psutil.CONN_LISTEN}
     assert listens and {ip.removeprefix("::ffff:") for ip in listens} == {"127.0.0.1"}
-    assert launch.CLOSED["spark.ui.enabled"] == "false"
+
+
+@pytest.mark.parametrize(("conf", "pages"), [({}, "false"), ({"spark.ui.enabled": "true"}, "true")])
+def test_java_is_started_without_sparks_pages_unless_they_are_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, conf: dict[str, str], pages: str
+) -> None:
+    """By the settings that Java reads, of a session as a host opens it."""
+    read: list[list[str]] = []
+
+    def launch_gateway(**_: Any) -> Any:
+        words = os.environ["PYSPARK_SUBMIT_ARGS"].split()
+        lines = Path(words[words.index("--properties-file") + 1]).read_text().splitlines()
+        read.append([line for line in lines if line.startswith("spark.ui.enabled=")])
+        raise PySparkRuntimeError("no Java is started here")
+
+    monkeypatch.setattr(launch, "launch_gateway", launch_gateway)
+    monkeypatch.setattr(launch.SparkContext, "_gateway", None)
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    config = RegionConfig.of(
+        base=tmp_path,
+        region="orders",
+        control_plane="sqlite:///x.db",
+        storage="s",
+        topics=["t"],
+        kafka={"bootstrap.servers": "localhost:1", "group.id": "g"},
+        host={"spark": "local[1]", "conf": conf},
+    )
+    with pytest.raises(ServiceFailed):
+        sessions.open_session(config)
+    assert read == [[f"spark.ui.enabled={pages}"]]
 
 
 def test_spark_shows_no_secret_on_its_pages_nor_in_its_logs(session: tuple[subprocess.Popen[str], Path, str]) -> None:
