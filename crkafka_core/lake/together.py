@@ -37,8 +37,8 @@ from crkafka_core.plane.permits import Permit
 
 AT_ONCE = 64
 """Tables of one pass at most: its transactions hold the region's row for a moment."""
-COMMITS = 2
-"""Commits that a pass makes at once; each asks SQL, which has few connections."""
+COMMITS = 8
+"""Commits that a pass makes at once: they wait for the disk, which takes the writes of several in one go."""
 PATIENCE = 20.0
 """Seconds without the end of any commit, after which a pass leaves the remaining tables to be written one by one."""
 MOST_BYTES = 64 << 20
@@ -135,7 +135,7 @@ def _each_ended(
 
     for permit in filled:
         waiting.put(permit)
-    for _ in range(COMMITS):  # they wait for the disk, or the object store
+    for _ in range(min(COMMITS, len(filled))):
         threading.Thread(target=run, name="commits", daemon=True).start()
     left = {permit.table.name for permit in filled}
     try:

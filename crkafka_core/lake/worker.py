@@ -13,8 +13,9 @@ import pickle
 import signal
 import sys
 import threading
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
@@ -122,8 +123,7 @@ def make(task: Task, run: Run, at: Callable[[int, pa.RecordBatch], object] = lam
             for rows in _parts(checkpoint, batch, task, run):
                 for name, of in rows.items():
                     outputs[name].add(checkpoint, of)
-        for each in outputs.values():
-            each.close()
+        _close(outputs.values())
     except BaseException:
         for each in outputs.values():
             each.discard()
@@ -131,6 +131,16 @@ def make(task: Task, run: Run, at: Callable[[int, pa.RecordBatch], object] = lam
     made.files = {name: each.made for name, each in outputs.items() if name in task.outputs}
     made.rows = {name: each.rows for name, each in outputs.items()}
     return made
+
+
+def _close(outputs: Collection[NewFiles]) -> None:
+    """All files whole and durable. Several at once share the disk's writes: one after the other each waits for a write of its own."""
+    with ThreadPoolExecutor(min(_CLOSED_AT_ONCE, len(outputs)) or 1, "close") as threads:
+        deque(threads.map(NewFiles.close, outputs), maxlen=0)
+
+
+_CLOSED_AT_ONCE = 8
+"""Outputs, of which a pass over many tables has one for each."""
 
 
 def _parts(checkpoint: int, batch: pa.RecordBatch, task: Task, run: Run) -> Iterator[Mapping[str, pa.RecordBatch]]:

@@ -31,11 +31,12 @@ from crkafka_core.lake.new_files import Output
 from crkafka_core.lake.pool import Pool, PoolClosed, WorkerDied, segments_in_shares
 from crkafka_core.lake.port import CHECKPOINT, NewFile, Part
 from crkafka_core.lake.transform import Shape, numbered
-from crkafka_core.lake.worker import Made, Source
+from crkafka_core.lake.worker import Made, Source, Task, make
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.offsets import TP
 from crkafka_core.plane import reading
-from crkafka_core.segments.errors import SegmentMissing
+from crkafka_core.segments.errors import SegmentMissing, StorageUnavailable
+from crkafka_core.segments.local import _LocalOutput
 from crkafka_core.segments.storage import Storage
 from tests.lake.deadly import Deadly, Unlucky
 from tests.rigs.landing import Landing, records
@@ -333,6 +334,40 @@ def test_rows_of_thousands_of_partitions_are_not_all_kept_in_memory(
     assert sum(file.holds for file in files._open.values()) < 2_000
     files.close()
     assert sum(file.rows for file in files.made) == 500
+
+
+def test_files_of_several_outputs_become_durable_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One after the other each waits for a write of the disk of its own, which hundreds of tables of topics have no time for."""
+    landing, close, both = landed(tmp_path), _LocalOutput.close, threading.Barrier(2, timeout=20)
+    plan = landing.region.plane.read(lambda reader, row: reading.plan(reader, row))
+    (each,) = segments_in_shares(landing.storage, plan.segments, plan.selection)
+
+    def together(output: _LocalOutput, durable: bool = True) -> None:
+        both.wait()
+        close(output, durable)
+
+    monkeypatch.setattr(_LocalOutput, "close", together)
+    made = make(Task(each, JSON, outputs(tmp_path, "good", "dead")), JSON.open())
+    assert [len(made.files[name]) for name in ("good", "dead")] == [1, 1]
+
+
+def test_an_output_that_cannot_be_made_durable_leaves_no_file_of_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    landing, close = landed(tmp_path), _LocalOutput.close
+    before = left_behind(tmp_path)
+    plan = landing.region.plane.read(lambda reader, row: reading.plan(reader, row))
+    (each,) = segments_in_shares(landing.storage, plan.segments, plan.selection)
+
+    def full(output: _LocalOutput, durable: bool = True) -> None:
+        if "dead" in str(output._path):
+            raise StorageUnavailable("The disk is full.")
+        close(output, durable)
+
+    monkeypatch.setattr(_LocalOutput, "close", full)
+    with pytest.raises(StorageUnavailable):
+        make(Task(each, JSON, outputs(tmp_path, "good", "dead")), JSON.open())
+    assert left_behind(tmp_path) == before
 
 
 def test_a_call_with_many_tasks_lets_others_have_their_turn(tmp_path: Path) -> None:
