@@ -114,22 +114,23 @@ def acknowledge(region: Handle, name: str, log: TableLog) -> None:
     if snapshot is None:
         return
 
-    def ask(reader: Reader, row: Region) -> tuple[Stamp | None, dict[int, int], dict[int, int]]:
+    def ask(reader: Reader, row: Region) -> tuple[Stamp | None, dict[int, int], dict[int, int], list[int]]:
         stamp, now = snapshot.stamp(row.uid, name), tables.of(reader, name)
         if stamp is None or standing(reader, now, stamp) is not Standing.UNACKNOWLEDGED:
-            return None, {}, {}
+            return None, {}, {}, []
         erased = checkpoints.within(reader, _brought(reader, now, stamp), ("erased_json", "!=", "{}"))
         # How many of the erased records a table of a shape would have had, nothing tells: none of that is acknowledged.
         gone = {c.id: -1 if now.shape else c.rows_for_tables for c in erased}
-        return stamp, gone, _not_decoded(region, reader, row, now, stamp.permit)
+        return stamp, gone, _not_decoded(region, reader, row, now, stamp.permit), _uncounted(reader, now, stamp)
 
-    stamp, erased, bad = region.plane.read(ask)
+    stamp, erased, bad, uncounted = region.plane.read(ask)
     if stamp is None:
         return
     if erased and keys_of(region.config, region.plane.read(lambda reader, _: tables.of(reader, name))):
         region.plane.do(lambda tx: permits.leave_undone(tx, name, stamp.permit))
         return
-    found = count(log.storage, snapshot.files((min(erased), max(erased)))).rows if erased else Counter[int]()
+    near = {*erased, *uncounted}
+    found = count(log.storage, snapshot.files((min(near), max(near)))).rows if near else Counter[int]()
     wrong = [i for i, rows in erased.items() if found[i] != rows]
     region.plane.do(
         lambda tx: permits.acknowledge(
@@ -140,8 +141,17 @@ def acknowledge(region: Handle, name: str, log: TableLog) -> None:
             version=str(stamp.version),
             without=min(wrong, default=0),
             bad=bad,
+            counts={i: found[i] for i in uncounted},
         )
     )
+
+
+def _uncounted(reader: Reader, table: Table, stamp: Stamp) -> list[int]:
+    """Checkpoints of a commit that took erased records out of a table of a shape: its rows are counted after it."""
+    commit = reader.get(TableCommit, table.name, stamp.permit)
+    if commit is None or commit.counts_json or commit.kind != tables.REWRITE or not table.shape:
+        return []
+    return commit.checkpoints
 
 
 def _brought(reader: Reader, table: Table, stamp: Stamp) -> list[int]:

@@ -308,12 +308,21 @@ def fenced_to(reader: Reader, region: Region, permit: Permit) -> int:
 
 
 def acknowledge(
-    tx: Tx, name: str, number: int, *, holds: int, version: str, without: int = 0, bad: Mapping[int, int] | None = None
+    tx: Tx,
+    name: str,
+    number: int,
+    *,
+    holds: int,
+    version: str,
+    without: int = 0,
+    bad: Mapping[int, int] | None = None,
+    counts: Mapping[int, int] | None = None,
 ) -> bool:
     """Acknowledge a commit that the table shows and SQL has not acknowledged; False: it is not the table's last one any more.
 
     Its writer died before it could finish, or the table was declared again where it lies. `without`: the first checkpoint of which it
-    brought rows that have been erased since; only the one before is acknowledged, and a fence removes the rest.
+    brought rows that have been erased since; only the one before is acknowledged, and a fence removes the rest. `counts`: checkpoint →
+    rows, where they were not stored before the commit.
     """
     region = tx.region()
     table = tables.of(tx, name)
@@ -323,12 +332,9 @@ def acknowledge(
     acknowledged = holds
     if table.version:  # what was acknowledged after an advance without a write stays acknowledged
         acknowledged = table.acknowledged if commit.kind == REWRITE else max(holds, table.acknowledged)
-    if acknowledged and tx.get(Checkpoint, acknowledged) is None and acknowledged != contents.before_line(tx, region):
-        raise Refused(
-            f"Table {name} at {table.path} has the rows up to checkpoint {acknowledged}, and what came after it is not in the history any "
-            "more: records would be missing.",
-            hint=f"`crkafka tables undeclare {name}`, and name a new path: it is filled from what is kept, and Kafka. What is there stays.",
-        )
+    _refuse_hole(tx, region, table, acknowledged)
+    if counts:
+        commit = replace(commit, counts_json=json.dumps(counts), rows=sum(counts.values()))
     tx.put(replace(commit, status=DONE, version=version, at=tx.now()))
     if without:
         before = [i for i in tx.line(acknowledged) if i < without]
@@ -341,6 +347,17 @@ def acknowledge(
     if without or contents.common(tx, region, acknowledged) != acknowledged:
         owe_fence(tx, name)
     return True
+
+
+def _refuse_hole(reader: Reader, region: Region, table: Table, upto: int) -> None:
+    """Refuse a table with the rows up to a checkpoint behind which the history has forgotten some."""
+    if upto and reader.get(Checkpoint, upto) is None and upto != contents.before_line(reader, region):
+        raise Refused(
+            f"Table {table.name} at {table.path} has the rows up to checkpoint {upto}, and what came after it is not in the history any "
+            "more: records would be missing.",
+            hint=f"`crkafka tables undeclare {table.name}`, and name a new path: it is filled from what is kept, and Kafka. What is there "
+            "stays.",
+        )
 
 
 def leave_undone(tx: Tx, name: str, number: int) -> None:

@@ -24,7 +24,7 @@ from crkafka_core.lake.port import Stamp
 from crkafka_core.model.errors import Refused, Stale
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Initial, Lease, Region, Table, TableCommit
-from crkafka_core.plane import erasure, lateness, passes, templates
+from crkafka_core.plane import erasure, lateness, passes, permits, templates
 from crkafka_core.plane import tables as plane
 from crkafka_core.plane.permits import Permit
 from crkafka_core.region.feeder import Feeder
@@ -551,6 +551,28 @@ def test_K6_all_that_a_checkpoint_has_for_a_table_is_erased_before_its_commit_is
     feed(landing)
     assert _numbers(landing, "a") == [1, 1, 3, 3]
     assert verified(landing) == []
+
+
+def test_K6_rows_are_counted_of_a_table_out_of_which_a_process_that_died_took_erased_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its commit was acknowledged with none, and the table as it should be was said to have too many."""
+    landing = made(tmp_path, topics=("a",))
+    landing.land(2)
+    feed(landing)
+    with monkeypatch.context() as patch, pytest.raises(Crash):
+        patch.setattr(permits, "finish_commit", lambda *_, **__: _dies())
+        patch.setattr(writing, "give_up", lambda *_: None)
+        erasing.erase(landing.region, {TP("a", 0): {1}}, means=MEANS)
+    landing.do(lambda tx: tx.put(*(replace(lease, until=0.0) for lease in tx.select(Lease))))
+    landing.land(1)
+    feed(landing)
+    assert _numbers(landing, "a") == [1, 1, 1, 2, 2]
+    assert (verified(landing), audit.look(landing.region, "a").clean) == ([], True)
+
+
+def _dies() -> None:
+    raise Crash
 
 
 def _numbers(landing: Landing, name: str) -> list[int]:
