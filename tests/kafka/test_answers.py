@@ -19,7 +19,7 @@ from crkafka_core.testing.mock_broker import CLIENT_SETTINGS, Api, MockBroker
     ("api", "code"),
     [
         (Api.FETCH, KafkaError.UNKNOWN),
-        (Api.FETCH, KafkaError.TOPIC_AUTHORIZATION_FAILED),
+        pytest.param(Api.FETCH, KafkaError.TOPIC_AUTHORIZATION_FAILED, marks=pytest.mark.soak),  # it waits for 15 s
         (Api.JOIN_GROUP, KafkaError.UNKNOWN),
         (Api.JOIN_GROUP, KafkaError.GROUP_AUTHORIZATION_FAILED),
         (Api.FIND_COORDINATOR, KafkaError.UNKNOWN),
