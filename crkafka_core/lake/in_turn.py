@@ -21,13 +21,13 @@ class Tried(Generic[T]):
     refused: list[CrkafkaError]
 
     def end(self, tell: Callable[[str], None]) -> None:
-        """Raise the worst refusal, if there is one, after `tell` got the others."""
+        """Raise the worst refusal, if there is one, after `tell` got the others; tables of one shape are refused for one reason."""
         if not self.refused:
             return
         worst = max(self.refused, key=lambda error: error.exit_code)
-        for error in self.refused:
-            if error is not worst:
-                tell(redact(str(error)))
+        for text in dict.fromkeys(map(str, self.refused)):
+            if text != str(worst):
+                tell(redact(text))
         raise worst
 
 

@@ -14,6 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 from checkpoints_db import initialise, open_store
 from crkafka_core.cli import checks, proving
 from crkafka_core.cli import tables as tables_verb
+from crkafka_core.lake.in_turn import each
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.rows import Table
 from crkafka_core.model.segment_name import segment_path
@@ -289,3 +290,13 @@ def test_K6_the_table_of_a_topic_is_a_table_like_any_other_in_every_verb(crkafka
     assert {lag["table"]["name"] for lag in crkafka("tables", "--json").json} == {"shop_a", "shop_b"}, (
         "none is unplaced"
     )
+
+
+def test_one_reason_for_which_several_tables_are_refused_is_given_once() -> None:
+    def refuse(name: str) -> None:
+        raise ConfigError("It cannot follow its schema." if name != "other" else "It is not there.")
+
+    told: list[str] = []
+    with pytest.raises(ConfigError, match="follow"):
+        each(["typed", "typed_dead", "other"], refuse).end(told.append)
+    assert told == ["It is not there."]
