@@ -15,7 +15,7 @@ from crkafka_core.config import RegionConfig
 from crkafka_core.dev.kafka import KafkaCluster
 from crkafka_core.dev.leash import Leash
 from crkafka_core.hosts.processes import ProcessHost
-from crkafka_core.member.main import Parts
+from crkafka_core.member.parts import Parts
 from crkafka_core.protocol.signals import Stamp
 from crkafka_core.region import Region
 from crkafka_core.region.host import running

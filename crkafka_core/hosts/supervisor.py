@@ -19,7 +19,7 @@ from typing import Generic, Protocol, TypeVar
 from crkafka_core.config import RegionConfig
 from crkafka_core.control import Reader
 from crkafka_core.loop import THREADS, Repeated, Runtime
-from crkafka_core.member.main import NO_RESTART, REFUSED, why_not_again
+from crkafka_core.member.exit_codes import NO_RESTART, REFUSED, why_not_again
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.limits import Backoff
 from crkafka_core.model.phase import Phase

@@ -23,12 +23,13 @@ from crkafka_core.kafka.errors import (
 from crkafka_core.kafka.events import Kind, Polled
 from crkafka_core.kafka.log import Throttle
 from crkafka_core.loop import THREADS, Runtime
+from crkafka_core.member.aims import Aims
 from crkafka_core.member.kafka_troubles import KafkaTroubles
 from crkafka_core.member.observer import Observer
 from crkafka_core.member.reporter import Reporter
 from crkafka_core.member.resolver import Resolver
 from crkafka_core.member.submitter import Submitter
-from crkafka_core.model.desired import Desired, Mark
+from crkafka_core.model.desired import Mark
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import ClientState
@@ -84,8 +85,6 @@ class EventLoop:
         self._name = name
         self._made_at = self._polled_at = self._runtime.now()
         self._subscribed = False
-        self._reached: dict[str, tuple[sg.Reach, Desired]] = {}
-        """Token of a bounded run → the last report of it, and the state of SQL that it was made for."""
         self.high: dict[TP, int] = {}
         """High watermarks of held partitions, for the lag; replaced as a whole."""
         self._high_at = 0.0
@@ -124,6 +123,7 @@ class EventLoop:
         """Before the first turn. `nudge` makes the group rebalance, without waiting for it."""
         self._subscribe, self._nudge, self._consumer = subscribe, nudge, consumer
         self._submitter, self._reporter, self._resolver, self._observer = submitter, reporter, resolver, observer
+        self._aims = Aims(submitter, reporter)
 
     def turn(self, patience: float = RESTING) -> bool:
         """Handle the events that came in, then poll once; False once the machine has exited."""
@@ -134,7 +134,7 @@ class EventLoop:
             self._subscribed = True
         if self.exit is None and self._may_poll():
             self._poll()
-        self._aim()
+        self._aims.look(self.state, self.ends)
         if why := self.troubles.refused(holds=self._holds):
             self._reporter.do(sg.Halt(self.state.epoch, why))
         return self.exit is None
@@ -275,20 +275,6 @@ class EventLoop:
             for tp, offset in nexts.items()
             if tp not in waiting and not paused(tp, marks, self._name)
         }
-
-    def _aim(self) -> None:
-        """Say what is reached of each bounded run: submitted up to it, or met the end with nothing left in the queue (SPEC V3)."""
-        d = self.state.desired
-        if d is None or not d.aims or not self.state.submits:
-            return
-        nexts, idle = self._submitter.nexts(), self._submitter.idle
-        met = self.ends if idle else {}
-        for aim in d.aims:
-            reached = frozenset(tp for tp, end in aim.ends if tp in nexts and max(nexts[tp], met.get(tp, -1)) >= end)
-            reach = sg.Reach(aim.token, aim.at, self.state.epoch, reached)
-            if reached and reached != aim.reached and (reach, d) != self._reached.get(aim.token):
-                self._reached[aim.token] = reach, d
-                self._reporter.do(reach)
 
     # Effects
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import logging
 import os
@@ -11,13 +10,11 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, NoReturn, TextIO, TypeVar
 
 from crkafka_core import logs
 from crkafka_core.config import RegionConfig
 from crkafka_core.config.kafka_section import has_member_epochs
-from crkafka_core.control import Store
 from crkafka_core.kafka.edge import Admin, Consumer
 from crkafka_core.kafka.errors import NotAllowed
 from crkafka_core.kafka.properties import client_properties
@@ -25,11 +22,14 @@ from crkafka_core.loop import Repeated, Signal
 from crkafka_core.member import leash
 from crkafka_core.member.edges import Edges
 from crkafka_core.member.event_loop import EventLoop
+from crkafka_core.member.exit_codes import CODES, REFUSED
 from crkafka_core.member.group_owner import refuse_anothers
 from crkafka_core.member.lasting import REFUSED_FOR, Lasting
 from crkafka_core.member.message_queue import MessageQueue
+from crkafka_core.member.metrics import Metrics
 from crkafka_core.member.observer import Observer
 from crkafka_core.member.open_segments import OpenSegments
+from crkafka_core.member.parts import Hook, Parts, hook_of
 from crkafka_core.member.reporter import Reporter
 from crkafka_core.member.resolver import Resolver
 from crkafka_core.member.stall_watch import StallWatch
@@ -60,46 +60,6 @@ from crkafka_core.segments.storage import Storage
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-CODES = {ExitKind.CLEAN: 0, ExitKind.SUPERSEDED: 10, ExitKind.LOST: 11, ExitKind.FAILED: 12}
-"""Exit codes of a member's process; a host restarts it on every code but the first two."""
-REFUSED = 14
-"""Exit code of a process that must not be a member at all: another region's group, a copy of the control plane (SPEC G1, T3)."""
-NO_RESTART = frozenset({CODES[ExitKind.SUPERSEDED], REFUSED})
-"""Not started again as long as the region wants this name; who was superseded is once the other process is gone. A clean end is, if
-the region wants it (again) after all."""
-
-
-def why_not_again(code: int) -> str:
-    """An end for good, in words."""
-    return (
-        "was refused: the group is another region's, the region has another group, the control plane is a copy, this program or its "
-        "configuration is too old, or its group.protocol is not the other members'; its log says which"
-        if code == REFUSED
-        else "has been taken over by another process of its name"
-    )
-
-
-_NAMED = 20
-"""Partitions that give nothing and are named in the metrics, which are stored with each renewal of the lease."""
-
-Hook = Callable[["Parts"], None]
-
-
-@dataclass(frozen=True)
-class Parts:
-    """The wired parts of a member, before its threads start: what a fault test gets hold of."""
-
-    name: str
-    plane: MemberPlane
-    store: Store
-    storage: Storage
-    loop: EventLoop
-    submitter: Submitter
-    reporter: Reporter
-    resolver: Resolver
-    observer: Observer
-    watchdog: Watchdog
-
 
 def run_member(
     config: RegionConfig, name: str, *, host: str = "", stop: threading.Event | None = None, hook: Hook | None = None
@@ -125,7 +85,6 @@ class MemberProcess:
         self.edges = edges or Edges()
         self.runtime = self.edges.runtime
         self.incarnation = self.runtime.unique()[:12]
-        self.counted = (0, self.runtime.now())
 
     def run(self, stop: Signal, hook: Hook | None = None) -> int:
         """The exit code."""
@@ -227,7 +186,7 @@ class MemberProcess:
             limit,
             loop.post,
             since=since,
-            metrics=lambda: {**self.metrics(loop, submitter, ends), "unavailable": resolver.unavailable},
+            metrics=Metrics(loop, submitter, resolver, ends, runtime).take,
             standstill=lambda: _standstill(loop, submitter, (observer, reporter), limit, runtime.now()),
             superseded_code=CODES[ExitKind.SUPERSEDED],
             runtime=runtime,
@@ -373,43 +332,6 @@ class MemberProcess:
             _log.warning("saying goodbye: %s", error)
         return False
 
-    def metrics(self, loop: EventLoop, submitter: Submitter, ends: StallWatch) -> dict[str, object]:
-        """What is stored with each renewal of the lease (SPEC R6, D3)."""
-        state = loop.state
-        held = state.held or frozenset()
-        nexts, now = submitter.nexts(), self.runtime.now()
-        high = {tp: max(loop.high.get(tp, -1), ends.ends.get(tp, -1)) for tp in loop.high.keys() | ends.ends.keys()}
-        partitions: dict[str, dict[str, list[int]]] = {}
-        for tp in sorted(nexts.keys() & high.keys()):
-            partitions.setdefault(tp.topic, {})[str(tp.partition)] = [nexts[tp], high[tp]]
-        some = sorted(ends.stalled)[:_NAMED]
-        before, since = self.counted
-        self.counted = (submitter.submitted, now)
-        return {
-            "partitions": partitions,
-            "lag": sum(max(0, end - at) for ps in partitions.values() for at, end in ps.values()),
-            "tuplesPerSecond": round((submitter.submitted - before) / max(0.001, now - since), 1),
-            "pid": os.getpid(),
-            "nPartitionsAssigned": len(held),
-            "nConsumedTopics": len({tp.topic for tp in held}),
-            "submitted": submitter.submitted,
-            "nPartitionRebalances": loop.rebalances,
-            "drainTimeMillis": submitter.drain_ms,
-            "drainTimeMillisMax": submitter.drain_ms_max,
-            "cuts": loop.cuts,
-            "pausesMillis": list(submitter.pauses),
-            "retentionMargins": ends.margins,
-            "stalled": {str(tp): round(ends.stalled[tp]) for tp in some},
-            "stalledBecause": {str(tp): ends.reasons[tp] for tp in some if ends.reasons.get(tp)},
-            "nStalled": len(ends.stalled),
-            "kafkaAway": loop.kafka_away(),
-            "recordsDropped": loop.dropped,
-            "recordsUnreadable": loop.unreadable,
-            "queueRecords": submitter.queue.records,
-            "queueBytes": submitter.queue.bytes,
-            "state": state.client,
-        }
-
 
 def _standstill(
     loop: EventLoop, submitter: Submitter, others: tuple[Observer | Reporter, ...], limit: Limits, now: float
@@ -427,15 +349,6 @@ def _standstill(
     )
 
 
-def _hook(where: str, argument: str) -> Hook | None:
-    """`package.module:function`, as a host's order names it; called with the parts and the argument."""
-    if not where:
-        return None
-    module, _, function = where.partition(":")
-    call = getattr(importlib.import_module(module), function)
-    return lambda parts: call(parts, argument)
-
-
 def main(stdin: TextIO = sys.stdin) -> int:
     """`python -m crkafka_core.member.main`: the configuration and the name come as one line of JSON on standard input.
 
@@ -447,7 +360,7 @@ def main(stdin: TextIO = sys.stdin) -> int:
     try:
         config, hook = (
             RegionConfig.from_json(order["config"]),
-            _hook(order.get("hook", ""), order.get("hook_argument", "")),
+            hook_of(order.get("hook", ""), order.get("hook_argument", "")),
         )
         if order.get("leash"):
             leash.hold(stdin.fileno(), config, stop)

@@ -14,7 +14,8 @@ from pyspark import TaskContext
 from crkafka_core import logs
 from crkafka_core.config.region_config import RegionConfig
 from crkafka_core.hosts.supervisor import STABLE_S, restart_delay
-from crkafka_core.member.main import NO_RESTART, run_member
+from crkafka_core.member.exit_codes import NO_RESTART
+from crkafka_core.member.main import run_member
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.rows import Member
 from crkafka_core.plane.transact import open_plane

@@ -20,7 +20,8 @@ from crkafka_core.cli import checks
 from crkafka_core.config import RegionConfig
 from crkafka_core.dev.kafka import KafkaCluster
 from crkafka_core.kafka.admin import KafkaAdmin
-from crkafka_core.member.main import REFUSED, run_member
+from crkafka_core.member.exit_codes import REFUSED
+from crkafka_core.member.main import run_member
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.rows import Group, Member, Region
 from crkafka_core.plane import life, transact

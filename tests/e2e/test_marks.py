@@ -9,7 +9,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from crkafka_core.member.main import Parts, run_member
+from crkafka_core.member.main import run_member
+from crkafka_core.member.parts import Parts
 from crkafka_core.verify.verify import verify
 from tests.rigs.scenario import Scenario
 

@@ -16,7 +16,7 @@ import pytest
 import checkpoints_db
 from crkafka_core.config import RegionConfig
 from crkafka_core.hosts.processes import Launch, LeashedProcess
-from crkafka_core.member.main import CODES
+from crkafka_core.member.exit_codes import CODES
 from crkafka_core.model.rows import Region
 from crkafka_core.plane import life, roster
 from crkafka_core.plane.transact import open_plane

@@ -13,7 +13,7 @@ import pytest
 
 from crkafka_core.config import RegionConfig
 from crkafka_core.hosts import processes, supervisor
-from crkafka_core.member.main import CODES, NO_RESTART, REFUSED
+from crkafka_core.member.exit_codes import CODES, NO_RESTART, REFUSED
 from crkafka_core.model.rows import Region
 from crkafka_core.plane import life, members
 from crkafka_core.plane.transact import ControlPlane

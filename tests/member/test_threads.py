@@ -20,8 +20,9 @@ from crkafka_core.loop import Signal, Threads
 from crkafka_core.member import watchdog
 from crkafka_core.member.edges import Edges
 from crkafka_core.member.lasting import REFUSED_FOR
-from crkafka_core.member.main import MemberProcess, Parts
+from crkafka_core.member.main import MemberProcess
 from crkafka_core.member.observer import LossWatch, Observer
+from crkafka_core.member.parts import Parts
 from crkafka_core.member.reporter import Reporter
 from crkafka_core.member.watchdog import Watchdog
 from crkafka_core.model.errors import ConfigError, ServiceUnavailable, TooOld

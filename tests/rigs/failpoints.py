@@ -18,8 +18,8 @@ from typing import Any
 from crkafka_core.kafka.consumer import GroupConsumer
 from crkafka_core.kafka.errors import Fenced, GroupRebalanced, KafkaFailed, KafkaUnavailable
 from crkafka_core.kafka.events import Polled
-from crkafka_core.member.main import Parts
 from crkafka_core.member.open_segments import OpenSegments
+from crkafka_core.member.parts import Parts
 from crkafka_core.model.errors import CrkafkaError, ServiceUnavailable
 from crkafka_core.protocol import signals as sg
 from crkafka_core.segments import local

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from crkafka_core.member.main import Parts
+from crkafka_core.member.parts import Parts
 from crkafka_core.model.rows import Event, Reset, ResetCause
 from tests.rigs.simulation import Fault, History, Plan, simulate
 from tests.rigs.simulation.faults import EPOCH

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from unittest.mock import patch
 
 from crkafka_core.kafka.errors import Fenced, KafkaFailed, KafkaUnavailable, NotAllowed
-from crkafka_core.member.main import NO_RESTART
+from crkafka_core.member.exit_codes import NO_RESTART
 from crkafka_core.member.observer import Observer
 from crkafka_core.member.resolver import IDLE as LOOK
 from crkafka_core.member.watchdog import HARD_EXIT

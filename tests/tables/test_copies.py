@@ -16,7 +16,8 @@ from checkpoints_db.schema import initialise, open_store
 from checkpoints_db.store import SqlStore
 from crkafka_core.cli import checks
 from crkafka_core.lake import compact, road
-from crkafka_core.member.main import REFUSED, MemberProcess
+from crkafka_core.member.exit_codes import REFUSED
+from crkafka_core.member.main import MemberProcess
 from crkafka_core.model.errors import NotOwner, Refused, WentBack
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase

@@ -10,7 +10,7 @@ from crkafka_core.config import RegionConfig
 from crkafka_core.control import Tx
 from crkafka_core.hosts.processes import ProcessHost
 from crkafka_core.kafka.edge import Admin
-from crkafka_core.member.main import REFUSED
+from crkafka_core.member.exit_codes import REFUSED
 from crkafka_core.model.errors import CrkafkaError, DataLoss, Refused, ServiceUnavailable
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase

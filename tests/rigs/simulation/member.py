@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 from crkafka_core.config import RegionConfig
 from crkafka_core.kafka.edge import Admin, Consumer
 from crkafka_core.member.edges import Edges
-from crkafka_core.member.main import CODES, MemberProcess, Parts
+from crkafka_core.member.exit_codes import CODES
+from crkafka_core.member.main import MemberProcess
 from crkafka_core.member.open_segments import Handed, OpenSegments
+from crkafka_core.member.parts import Parts
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.segment_name import SegmentName
