@@ -192,9 +192,7 @@ class MemberProcess:
             runtime=runtime,
             end_process=edges.end_process,
         )
-        return Parts(
-            self.name, plane, self._plane.store, storage, loop, submitter, reporter, resolver, observer, watchdog
-        )
+        return Parts(self.name, plane, storage, loop, submitter, reporter, resolver, observer, watchdog)
 
     def _submitter(self, plane: MemberPlane, storage: Storage, loop: EventLoop) -> Submitter:
         config = self.config

@@ -6,7 +6,6 @@ import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from crkafka_core.control import Store
 from crkafka_core.member.event_loop import EventLoop
 from crkafka_core.member.observer import Observer
 from crkafka_core.member.reporter import Reporter
@@ -23,7 +22,6 @@ class Parts:
 
     name: str
     plane: MemberPlane
-    store: Store
     storage: Storage
     loop: EventLoop
     submitter: Submitter

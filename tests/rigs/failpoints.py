@@ -205,7 +205,7 @@ def _sql(parts: Parts, inside: _Inside) -> None:
             time.sleep(0.05)
             refuse()
 
-    store: Any = parts.store
+    store: Any = parts.plane._plane.store
     _around(store, "run", before=refuse)
     _around(store, "read", before=refuse)
     _around(store, "wait", before=slowly)
