@@ -22,7 +22,7 @@ from crkafka_core.region.driver import driving
 
 PARTITIONS = 8
 RECORDS = int(os.environ.get("CRKAFKA_BENCH_LOAD", "12000000"))
-CUTS = int(os.environ.get("CRKAFKA_BENCH_CUTS", "100"))
+CUTS = int(os.environ.get("CRKAFKA_BENCH_MARKS", "100"))
 EVERY = 0.3
 """Seconds from one cut's opening to the next, or more: a time as long as the cut goes by without one before the next."""
 TURNS = 3

@@ -7,8 +7,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from confluent_kafka import (
     OFFSET_INVALID,
@@ -23,6 +22,7 @@ from confluent_kafka.admin import ConfigResource, OffsetSpec  # type: ignore[att
 
 from crkafka_core.kafka import clients
 from crkafka_core.kafka.admin_connection import AdminConnection, T
+from crkafka_core.kafka.edge import Committed, Isolation, TopicInfo
 from crkafka_core.kafka.errors import KafkaUnavailable, TopicGone
 from crkafka_core.kafka.leader_epochs import compare
 from crkafka_core.kafka.properties import INTERNAL, RECEIVE, admin_properties
@@ -31,22 +31,8 @@ from crkafka_core.model.offsets import TP
 from crkafka_core.model.plural import plural
 from crkafka_core.model.visible import one_line
 
-Isolation = Literal["read_committed", "read_uncommitted"]
-
 _EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-
-
-@dataclass(frozen=True, slots=True)
-class TopicInfo:
-    """A topic as it is now."""
-
-    id: str
-    """Unique for each topic, also for one recreated under its old name (docs/clients.md C-R9); empty if the broker gives none."""
-    partitions: tuple[int, ...]
-
-    def tps(self, topic: str) -> frozenset[TP]:
-        return frozenset(TP(topic, partition) for partition in self.partitions)
 
 
 def _committed_offsets(answer: Iterable[TopicPartition]) -> dict[TP, Committed]:
@@ -59,16 +45,6 @@ def _committed_offsets(answer: Iterable[TopicPartition]) -> dict[TP, Committed]:
                 p.offset, p.metadata or "", -1 if p.leader_epoch is None else p.leader_epoch
             )
     return offsets
-
-
-@dataclass(frozen=True, slots=True)
-class Committed:
-    """A committed offset of a group with its metadata (SPEC D2)."""
-
-    offset: int
-    metadata: str
-    leader_epoch: int = -1
-    """Leader epoch of the record before `offset`; −1 if the commit has none (SPEC S4)."""
 
 
 class KafkaAdmin(AdminConnection):

@@ -3,14 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.offsets import TP
 
 if TYPE_CHECKING:
-    from crkafka_core.kafka.admin import Committed, Isolation, TopicInfo
     from crkafka_core.kafka.events import Polled
+
+Isolation = Literal["read_committed", "read_uncommitted"]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """A topic as it is now."""
+
+    id: str
+    """Unique for each topic, also for one recreated under its old name (docs/clients.md C-R9); empty if the broker gives none."""
+    partitions: tuple[int, ...]
+
+    def tps(self, topic: str) -> frozenset[TP]:
+        return frozenset(TP(topic, partition) for partition in self.partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A committed offset of a group with its metadata (SPEC D2)."""
+
+    offset: int
+    metadata: str
+    leader_epoch: int = -1
+    """Leader epoch of the record before `offset`; −1 if the commit has none (SPEC S4)."""
 
 
 class Consumer(Protocol):

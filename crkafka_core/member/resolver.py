@@ -9,8 +9,7 @@ from functools import partial
 
 from crkafka_core.config import RegionConfig
 from crkafka_core.control import Reader
-from crkafka_core.kafka.admin import TopicInfo
-from crkafka_core.kafka.edge import Admin
+from crkafka_core.kafka.edge import Admin, TopicInfo
 from crkafka_core.kafka.errors import KafkaUnavailable, NotAllowed
 from crkafka_core.loop import THREADS, Loop, Runtime
 from crkafka_core.member import start_positions

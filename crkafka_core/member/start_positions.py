@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from crkafka_core.config import RegionConfig
-from crkafka_core.kafka.admin import Committed
-from crkafka_core.kafka.edge import Admin
+from crkafka_core.kafka.edge import Admin, Committed
 from crkafka_core.kafka.errors import KafkaUnavailable
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.offsets import TP

@@ -18,7 +18,8 @@ from crkafka_core.plane import checkpoints, epochs, starts, tables
 from crkafka_core.plane.transact import ControlPlane
 
 if TYPE_CHECKING:
-    from crkafka_core.kafka.admin import KafkaAdmin, TopicInfo
+    from crkafka_core.kafka.admin import KafkaAdmin
+    from crkafka_core.kafka.edge import TopicInfo
 
 
 def _asking(config: RegionConfig) -> closing[KafkaAdmin]:

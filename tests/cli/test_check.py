@@ -231,7 +231,8 @@ def test_check_compares_pyspark_with_the_jars(
 def test_check_tells_another_topic_of_the_same_name(
     crkafka: Crkafka, plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from crkafka_core.kafka.admin import KafkaAdmin, TopicInfo
+    from crkafka_core.kafka.admin import KafkaAdmin
+    from crkafka_core.kafka.edge import TopicInfo
 
     monkeypatch.setattr(KafkaAdmin, "cluster_id", lambda _: "c1")
     monkeypatch.setattr(KafkaAdmin, "topics", lambda *_, **__: {"orders": TopicInfo("t2", ())})

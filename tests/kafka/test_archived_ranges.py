@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from crkafka_core.kafka.admin import TopicInfo
 from crkafka_core.kafka.archived_ranges import check_same, check_uncut
+from crkafka_core.kafka.edge import TopicInfo
 from crkafka_core.model.errors import DataLoss
 from crkafka_core.model.offsets import TP
 from crkafka_core.plane.reading import KafkaRange

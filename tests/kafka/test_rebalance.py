@@ -16,9 +16,10 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from crkafka_core.dev.kafka import KafkaCluster
 from crkafka_core.kafka import consumer
-from crkafka_core.kafka.admin import Committed, KafkaAdmin
+from crkafka_core.kafka.admin import KafkaAdmin
 from crkafka_core.kafka.commits import Commits
 from crkafka_core.kafka.consumer import GroupConsumer
+from crkafka_core.kafka.edge import Committed
 from crkafka_core.kafka.errors import Fenced, GroupRebalanced, KafkaUnavailable, NotAllowed, PolledTooLate
 from crkafka_core.kafka.events import Polled, generation_of
 from crkafka_core.kafka.group import report

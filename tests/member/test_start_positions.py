@@ -8,7 +8,8 @@ from typing import Any, cast
 import pytest
 
 from crkafka_core.config import RegionConfig
-from crkafka_core.kafka.admin import Committed, KafkaAdmin
+from crkafka_core.kafka.admin import KafkaAdmin
+from crkafka_core.kafka.edge import Committed
 from crkafka_core.kafka.errors import KafkaUnavailable
 from crkafka_core.member.start_positions import propose
 from crkafka_core.model.errors import ConfigError, CrkafkaError

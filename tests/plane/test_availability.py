@@ -7,7 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from crkafka_core.kafka.admin import KafkaAdmin, TopicInfo
+from crkafka_core.kafka.admin import KafkaAdmin
+from crkafka_core.kafka.edge import TopicInfo
 from crkafka_core.model.errors import DataLoss, Refused
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Initial

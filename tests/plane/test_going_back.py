@@ -12,7 +12,7 @@ import pytest
 
 from checkpoints_db.schema import initialise, open_store
 from crkafka_core.control import Place
-from crkafka_core.kafka.admin import Committed
+from crkafka_core.kafka.edge import Committed
 from crkafka_core.member.outside_sql import OutsideSql, look_outside
 from crkafka_core.model.errors import LeaseLost, NoSuchRegion, NotOwner, NotRunning, Refused, WentBack
 from crkafka_core.model.offsets import TP

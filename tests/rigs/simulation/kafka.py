@@ -8,8 +8,8 @@ from itertools import groupby
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from crkafka_core.kafka.admin import Committed, Isolation, TopicInfo
 from crkafka_core.kafka.commits import chunks
+from crkafka_core.kafka.edge import Committed, Isolation, TopicInfo
 from crkafka_core.kafka.errors import (
     Fenced,
     GroupRebalanced,
