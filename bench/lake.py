@@ -1,4 +1,5 @@
-"""Rows 20 and 21: small files of a table with very many cuts; changes in a table with one row for each key, against Spark's MERGE."""
+"""Rows 19 to 21: a table for each of many topics; small files of a table with very many cuts; changes in a table with one row for each
+key, against Spark's MERGE."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterable
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -19,11 +20,14 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from bench.figure import Figure
+from bench.member import resident_bytes
 from bench.spark_source import open_session
 from checkpoints_db import initialise, open_store
+from crkafka_core.control import Reader
 from crkafka_core.lake import compact, road
 from crkafka_core.lake.pool import Pool
 from crkafka_core.model.offsets import TP
+from crkafka_core.model.rows import Initial, Region, Table
 from crkafka_core.region.feeder import Feeder
 from crkafka_core.segments.batch import Batch
 from tests.rigs.landing import Landing, records
@@ -32,12 +36,17 @@ CUTS, ROWS = int(os.environ.get("CRKAFKA_BENCH_CUTS", "20000")), 500
 KEYS = int(os.environ.get("CRKAFKA_BENCH_KEYS", "10000000"))
 CHANGES, TURNS, LOADED = 20_000, 5, min(KEYS, 1_000_000)
 READS = 5
+TOPICS, RATE, PERIOD = int(os.environ.get("CRKAFKA_BENCH_TOPICS", "300")), 5_000, 5.0
+CHECKPOINTS = 8
 
 
 def figures(rows: list[int]) -> Iterable[Figure]:
     """On SQLite, in a local folder."""
     folder = Path(tempfile.mkdtemp(prefix="bench-"))
     try:
+        if 19 in rows:
+            for kind, table in _KINDS.items():
+                yield from _topics(folder, kind, table)
         if 20 in rows:
             yield from _crowds(folder)
         if 21 in rows:
@@ -59,6 +68,71 @@ def _landing(folder: Path, name: str, table: dict[str, Any], **keys: Any) -> Lan
         tables=[made],
         **keys,
     )
+
+
+_KINDS: dict[str, dict[str, Any]] = {
+    "raw Iceberg": {"format": "iceberg"},
+    "raw Delta": {"format": "delta"},
+    "typed Iceberg": {"format": "iceberg", "typed": {"json": "any.json"}},
+}
+
+
+def _json_of(tp: TP, start: int, stop: int) -> Batch:
+    batch = records(tp, start, stop)
+    values = pa.array([b'{"id": %d, "note": "n%d"}' % (offset, offset) for offset in range(start, stop)], pa.binary())
+    return replace(batch, records=batch.records.set_column(1, "value", values))
+
+
+def _topics(folder: Path, kind: str, table: dict[str, Any]) -> Iterable[Figure]:
+    """One checkpoint into the tables of all topics at a time, and at last into one more."""
+    (folder / "any.json").write_text(
+        '{"type": "object", "properties": {"id": {"type": "integer"}, "note": {"type": "string"}}}'
+    )
+    name = kind.replace(" ", "-").lower()
+    template = {"each": "topic", "name": "{topic}", "path": f"{folder}/{name}/{{topic}}", **table}
+    topics = [f"t{number:04d}" for number in range(TOPICS)]
+    landing = _landing(folder, name, template, topics=topics, pattern="^t", partitions=1, members=1, batch_of=_json_of)
+    keeper, took, memory = Feeder(landing.region, tell=print), list[float](), 0
+    keeper.begin()
+    try:
+        for number in range(CHECKPOINTS + 1):
+            if number == CHECKPOINTS:
+                landing.new_topic("t-new")
+            began = time.monotonic()
+            landing.land(int(RATE * PERIOD / TOPICS))
+            landed = time.monotonic()
+            while landing.read(_behind):
+                time.sleep(0.05)
+                memory = max(memory, _memory())
+            took.append(time.monotonic() - landed)
+            time.sleep(max(0.0, began + PERIOD - time.monotonic()))
+    finally:
+        keeper.end()
+    fresh = took[1:CHECKPOINTS]  # the first makes the tables
+    note = f"(p50 {median(fresh):.1f} s; with the making of the tables {took[0]:.1f} s)"
+    yield Figure(
+        19, f"{TOPICS} {kind} tables, a checkpoint each {PERIOD:.0f} s: all fresh, most", max(fresh), "s", 10, note=note
+    )
+    if "typed" not in table:
+        yield Figure(19, "the same, p50", median(fresh), "s", 2.5)
+    yield Figure(19, "the same with the table of a new topic", took[-1], "s", 10)
+    yield Figure(19, "memory of host and pool", memory / 2**20, "MiB", 1024)
+
+
+def _behind(reader: Reader, region: Region) -> bool:
+    """Whether a topic's table is missing or lacks the head."""
+    tables = [table for table in reader.select(Table) if table.output in ("", "good")]
+    topics = reader.column(Initial, "topic", ("forgotten", "=", False))
+    return len(tables) < len(set(topics)) or any(table.acknowledged < region.head for table in tables)
+
+
+def _memory() -> int:
+    """Bytes of this process and its children; pages that they share count for each."""
+    pids = {str(os.getpid())}
+    for thread in Path("/proc/self/task").iterdir():
+        with suppress(OSError):  # it has ended
+            pids.update((thread / "children").read_text().split())
+    return sum(resident_bytes(int(pid)) for pid in pids)
 
 
 def _crowds(folder: Path) -> Iterable[Figure]:

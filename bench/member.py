@@ -58,7 +58,7 @@ def _under_load(load: Load, url: str, where: str) -> Iterable[Figure]:
         for _ in range(CUTS):
             time.sleep(0.15)
             region.cut()
-            resident = max([resident, *(_resident(pid) for pid in host.pids().values())])
+            resident = max([resident, *(resident_bytes(pid) for pid in host.pids().values())])
             if _submitted(region) >= RECORDS * 0.9:
                 region.reset("initial", wait=True)
         time.sleep(2.5)  # members tell their metrics with each renewal
@@ -77,7 +77,7 @@ def _pauses(region: Region) -> list[float]:
     return [ms / 1000 for m in region.status().members for ms in m.metrics.get("pausesMillis", [])]
 
 
-def _resident(pid: int) -> int:
+def resident_bytes(pid: int) -> int:
     """Bytes of a process that are its own or shared, in memory."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
