@@ -1,4 +1,4 @@
-"""What should have landed: a ledger of committed records, or Kafka read again."""
+"""The records that should have landed, from a ledger or from Kafka read again, compared with those that did."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STRANGE = "landed that nobody committed"
 
 @dataclass(frozen=True)
 class Stretch:
-    """What landed of one partition between two offsets, and the invariant that a difference breaks."""
+    """The landed rows of one partition between two offsets, and the invariant that a difference breaks."""
 
     tp: TP
     start: int
@@ -32,14 +32,14 @@ class Stretch:
     invariant: str
     checkpoint: int
     topic_id: str = ""
-    """Of the topic in which these offsets count."""
+    """The id of the topic that the offsets belong to."""
 
     @property
     def offsets(self) -> np.ndarray:
         return np.asarray(self.landed.column("offset").combine_chunks())
 
-    def differs(self, found: Findings, text: str, offset: int) -> None:
-        found.add(self.invariant, f"{self.tp}{text}", checkpoint=self.checkpoint, tp=self.tp, offset=offset)
+    def differs(self, findings: Findings, text: str, offset: int) -> None:
+        findings.add(self.invariant, f"{self.tp}{text}", checkpoint=self.checkpoint, tp=self.tp, offset=offset)
 
 
 class Truth:
@@ -47,18 +47,18 @@ class Truth:
 
     name = "nothing else"
     columns: Sequence[str] = COLUMNS
-    """What it needs of the landed rows."""
+    """Columns of landed rows that `compare` needs."""
 
-    def compare(self, part: Stretch, found: Findings) -> int:
-        """Tell where what landed is not what should be there; how many of its rows were compared."""
+    def compare(self, part: Stretch, findings: Findings) -> int:
+        """Report where the landed rows differ; returns how many of them were compared."""
         return 0
 
     def count(self, tp: TP, topic_id: str | None, start: int, stop: int) -> int | None:
-        """How many records there are in a range; None when it cannot say cheaply."""
+        """The number of records in a range; None when it cannot be known cheaply."""
         return None
 
     def close(self) -> None:
-        """Nothing more is compared."""
+        """Release connections."""
 
 
 class LedgerTruth(Truth):
@@ -78,15 +78,15 @@ class LedgerTruth(Truth):
         first, last = np.searchsorted(offsets, [start, stop])
         return offsets[first:last], seqs[first:last]
 
-    def compare(self, part: Stretch, found: Findings) -> int:
+    def compare(self, part: Stretch, findings: Findings) -> int:
         offsets, seqs = self._range(part.tp, part.topic_id, part.start, part.stop)
-        if compare_offsets(part, offsets, found) and len(offsets):
+        if compare_offsets(part, offsets, findings) and len(offsets):
             landed = sequences(part.landed.column("value"))
             wrong = np.flatnonzero(landed != seqs)
             if len(wrong):
                 at = int(wrong[0])
                 text = f" landed record number {landed[at]} where number {seqs[at]} was produced"
-                part.differs(found, text, int(offsets[at]))
+                part.differs(findings, text, int(offsets[at]))
         return len(part.offsets)
 
     def count(self, tp: TP, topic_id: str | None, start: int, stop: int) -> int | None:
@@ -107,7 +107,7 @@ class KafkaTruth(Truth):
         compacted: Mapping[str, bool],
         begins: Mapping[TP, int],
     ) -> None:
-        """As Kafka has it now: the topics' ids, which are compacted, where that is known, and where each partition begins."""
+        """Kafka's present state: ids of topics; whether a topic is compacted, if known; the first offset of each partition."""
         self._kafka = KafkaAgain(kafka)
         self._topic_ids, self._compacted, self._begins = topic_ids, compacted, begins
         self._gone: set[TP] = set()
@@ -115,90 +115,92 @@ class KafkaTruth(Truth):
     def close(self) -> None:
         self._kafka.close()
 
-    def compare(self, part: Stretch, found: Findings) -> int:
+    def compare(self, part: Stretch, findings: Findings) -> int:
         tp = part.tp
-        if tp in self._gone or self._another(tp.topic, part.topic_id, found):
+        if tp in self._gone or self._is_replaced(tp.topic, part.topic_id, findings):
             return 0
-        part = self._not_expired(part, found)
+        part = self._not_expired(part, findings)
         if part.start == part.stop:
             return 0
         try:
-            produced, said = self._kafka.read(tp, part.start, part.stop)
+            produced, headers = self._kafka.read(tp, part.start, part.stop)
         except DataLoss as loss:
             self._gone.add(tp)
-            found.note(f"{tp} could not be compared: {loss.message}")
+            findings.note(f"{tp} could not be compared: {loss.message}")
             return 0
         due = np.asarray(produced.column("offset").combine_chunks())
-        part = self._not_cleaned(part, due, found)
-        if compare_offsets(part, due, found):
-            self._compare_columns(part, produced, said, found)
+        part = self._not_cleaned(part, due, findings)
+        if compare_offsets(part, due, findings):
+            self._compare_columns(part, produced, headers, findings)
         return len(part.offsets)
 
-    def _compare_columns(self, part: Stretch, produced: pa.Table, said: Mapping[int, Headers], found: Findings) -> None:
+    def _compare_columns(
+        self, part: Stretch, produced: pa.Table, headers: Mapping[int, Headers], findings: Findings
+    ) -> None:
         different = {name: _first(produced.column(name), part.landed.column(name)) for name in produced.column_names}
-        different["headers"] = _first_headers(part.tp, said, part.landed.column("headers"), found)
+        different["headers"] = _first_headers(part.tp, headers, part.landed.column("headers"), findings)
         for name, at in different.items():
             if at is not None:
-                part.differs(found, f" landed another {name} than Kafka has", int(part.offsets[at]))
+                part.differs(findings, f" landed another {name} than Kafka has", int(part.offsets[at]))
                 return
 
-    def _not_expired(self, part: Stretch, found: Findings) -> Stretch:
-        """What Kafka has not let go of yet."""
+    def _not_expired(self, part: Stretch, findings: Findings) -> Stretch:
+        """The part of it that Kafka still has."""
         begins = self._begins.get(part.tp, 0)
         if begins <= part.start:
             return part
-        found.note(f"{part.tp} begins at offset {begins} by now: what landed of it before was not compared")
+        findings.note(f"{part.tp} begins at offset {begins} by now: what landed of it before was not compared")
         left = part.landed.filter(pc.greater_equal(part.landed.column("offset"), begins))
         return replace(part, start=min(begins, part.stop), landed=left.combine_chunks())
 
-    def _not_cleaned(self, part: Stretch, due: np.ndarray, found: Findings) -> Stretch:
-        """Of a compacted topic what is there yet: of the others nothing is known."""
-        topic, there = part.tp.topic, np.isin(part.offsets, due)
-        if there.all() or self._compacted.get(topic) is False:
+    def _not_cleaned(self, part: Stretch, due: np.ndarray, findings: Findings) -> Stretch:
+        """The part of it that compaction has left in Kafka: the rows cleaned away cannot be compared."""
+        topic, uncleaned = part.tp.topic, np.isin(part.offsets, due)
+        if uncleaned.all() or self._compacted.get(topic) is False:
             return part
         if topic not in self._compacted:
-            found.note(
+            findings.note(
                 f"whether {topic} is compacted could not be asked: if it is, what landed and nobody committed may be cleaned away since"
             )
             return part
-        found.note(f"{topic} is compacted: what landed of it and was cleaned away since was not compared")
-        return replace(part, landed=part.landed.filter(pa.array(there)).combine_chunks())
+        findings.note(f"{topic} is compacted: what landed of it and was cleaned away since was not compared")
+        return replace(part, landed=part.landed.filter(pa.array(uncleaned)).combine_chunks())
 
-    def _another(self, topic: str, topic_id: str, found: Findings) -> bool:
-        """Whether Kafka no longer has the topic that was read: no offset of it can be asked for (SPEC S4)."""
+    def _is_replaced(self, topic: str, topic_id: str, findings: Findings) -> bool:
+        """Whether the topic that was read is gone from Kafka, or is another one of its name: its offsets mean nothing there (SPEC S4)."""
         now = self._topic_ids.get(topic)
         if now is not None and (not topic_id or not now or topic_id == now):
             return False
         has = "is gone" if now is None else f"has the id {now} now"
-        found.note(f"{topic} with id {topic_id} could not be compared: the topic of this name {has}")
+        findings.note(f"{topic} with id {topic_id} could not be compared: the topic of this name {has}")
         return True
 
 
 def _first(produced: pa.ChunkedArray, landed: pa.ChunkedArray) -> int | None:
-    """The first row in which they differ."""
+    """The first row in which the two columns differ."""
     if produced.equals(landed):
         return None
     return next(i for i in range(len(landed)) if produced[i] != landed[i])
 
 
-def _first_headers(tp: TP, said: Mapping[int, Headers], landed: pa.ChunkedArray, found: Findings) -> int | None:
-    refused = sum(each is None for each in said.values())
+def _first_headers(tp: TP, produced: Mapping[int, Headers], landed: pa.ChunkedArray, findings: Findings) -> int | None:
+    refused = sum(each is None for each in produced.values())
     if refused:
-        found.note(f"{tp}: the headers of {plural(refused, 'record')} cannot be read, and were not compared")
-    there = set(np.flatnonzero(landed.is_valid().to_numpy()).tolist())
-    for row in sorted(there | said.keys()):
-        headers = said.get(row, [])
-        if headers is not None and headers != [(each["key"], each["value"]) for each in landed[row].as_py() or []]:
+        findings.note(f"{tp}: the headers of {plural(refused, 'record')} cannot be read, and were not compared")
+    with_headers = set(np.flatnonzero(landed.is_valid().to_numpy()).tolist())
+    for row in sorted(with_headers | produced.keys()):
+        expected = produced.get(row, [])
+        if expected is not None and expected != [(each["key"], each["value"]) for each in landed[row].as_py() or []]:
             return row
     return None
 
 
-def compare_offsets(part: Stretch, due: np.ndarray, found: Findings) -> bool:
-    """Whether exactly these offsets landed; the first that did not, or that landed twice or from nowhere, is named."""
+def compare_offsets(part: Stretch, due: np.ndarray, findings: Findings) -> bool:
+    """Whether exactly these offsets landed; reports the first that is missing, strange or doubled."""
     if np.array_equal(due, part.offsets):
         return True
     for offset, words in _differences(due, part.offsets):
-        part.differs(found, f": {words}", offset)
+        part.differs(findings, f": {words}", offset)
     return False
 
 

@@ -1,4 +1,4 @@
-"""What is in a Delta table, by deltalake and the log's own entries: no code of what writes or mends tables is used (SPEC K6)."""
+"""Files and commits of a Delta table, by deltalake and the log's entries; shares no code with what writes or repairs tables (SPEC K6)."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class DeltaFiles:
 
     @classmethod
     def open(cls, path: str, options: Mapping[str, str]) -> DeltaFiles | None:
-        """The current version; None where there is no table. `options`: of the storage."""
+        """The current version; None if there is no table. `options`: of the storage."""
         try:
             from deltalake import DeltaTable
             from deltalake.exceptions import DeltaError, TableNotFoundError
@@ -73,11 +73,11 @@ class DeltaFiles:
             raise TableUnavailable(text, hint="It is tried again.") from error
 
     def settled(self, uid: str, table: str) -> int:
-        """Up to which version commits of others are accounted for."""
+        """The version up to which commits of other programs are accounted for."""
         return (self._delta.transaction_version(f"crkafka/{uid}/{table}/settled") or 0) - 1
 
     def since(self, version: str) -> list[LogEntry]:
-        """What was committed after a version, oldest first; what the log has been cleaned of is not among it."""
+        """Commits after a version, oldest first, without those that the log was cleaned of."""
         # Not by deltalake's `history`: it holds Python's lock while it waits for the object store.
         numbers = range((int(version) if version else -1) + 1, int(self.version) + 1)
         return [entry for number in numbers if (entry := self._entry(number)) is not None]
@@ -95,7 +95,7 @@ class DeltaFiles:
         return LogEntry.of(str(version), about.get("userMetadata"), changes_rows=changes)
 
     def files(self) -> list[DataFile]:
-        """Those of this version."""
+        """Data files of this version."""
         marked = self._deletion_vectors()
         return [_file(row, marked) for row in pa.table(self._delta.get_add_actions(flatten=True)).to_pylist()]
 

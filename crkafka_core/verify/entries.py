@@ -1,4 +1,4 @@
-"""What a table's own log has of its commits and data files, as `verify` compares it (SPEC K6)."""
+"""Commits and data files of a table, as its own log has them (SPEC K6)."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from typing import Any
 
 @dataclass(frozen=True)
 class DataFile:
-    """One file of a version."""
+    """One data file of a version."""
 
     path: str
     """Relative to the table."""
     lowest: Mapping[str, Any]
     """Column → the least value, where the log has it."""
     kept: Sequence[bool] | None = None
-    """Where rows are marked as deleted beside the file: for each row up to the last marked one, whether it is there."""
+    """For each row up to the last one marked as deleted beside the file: whether it is kept. None: no row is marked."""
 
 
 @dataclass(frozen=True)
 class LogEntry:
-    """One commit."""
+    """One commit in a table's log."""
 
     version: str
     uid: str
-    """The region that made it; empty: not made by crkafka."""
+    """The uid of the region that made it; empty if another program did."""
     permit: int
     changes_rows: bool
-    """It brings rows, or takes files; what it only deletes the rows that are left show."""
+    """It adds rows or removes files. A commit that only marks rows as deleted does not count: the remaining rows show it."""
 
     @classmethod
     def of(cls, version: str, text: str | None, *, changes_rows: bool) -> LogEntry:
-        """`text`: what the commit carries of its maker."""
+        """`text`: the stamp in the commit's metadata, as JSON."""
         try:
             read = json.loads(text or "")
             stamp = read.get("crkafka", read)  # in Iceberg the stamp is all

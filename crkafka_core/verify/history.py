@@ -32,7 +32,7 @@ KEPT = (CheckpointStatus.MERGED, CheckpointStatus.SUPERSEDED)
 
 @dataclass(frozen=True)
 class History:
-    """Rows by checkpoint. What a cut that is open now has written is in it too."""
+    """Rows by checkpoint, those of the open cut included."""
 
     region: Region
     checkpoints: dict[int, Checkpoint]
@@ -46,14 +46,14 @@ class History:
     initials: tuple[Initial, ...]
     starts: tuple[Start, ...]
     resets: tuple[Reset, ...]
-    """Oldest first; those of long ago are forgotten."""
+    """Oldest first; the oldest are forgotten."""
 
     @classmethod
     def read(cls, reader: Reader, region: Region, ids: Sequence[int] = ()) -> History:
-        """One snapshot, of these checkpoints alone if any are named."""
-        of: tuple[Cond, ...] = (("checkpoint", "in", tuple(ids)),) if ids else ()
+        """Read one snapshot, of these checkpoints alone if any are named."""
+        named: tuple[Cond, ...] = (("checkpoint", "in", tuple(ids)),) if ids else ()
         merged: defaultdict[int, dict[TP, MergedOffset]] = defaultdict(dict)
-        for m in reader.select(MergedOffset, *of):
+        for m in reader.select(MergedOffset, *named):
             merged[m.checkpoint][TP(m.topic, m.partition)] = m
         own: tuple[Cond, ...] = (("id", "in", tuple(ids)),) if ids else ()
         return cls(
@@ -61,37 +61,37 @@ class History:
             checkpoints={c.id: c for c in reader.select(Checkpoint, *own, order=("id",))},
             line=tuple(reader.line(region.head)) if region.head else (),
             merged=merged,
-            segments=_by_checkpoint(reader.select(Segment, *of)),
-            fillers=_by_checkpoint(reader.select(Filler, *of)),
-            contributions=_by_checkpoint(reader.select(Contribution, *of)),
-            contributed=_by_checkpoint(reader.select(ContributedOffset, *of)),
+            segments=_by_checkpoint(reader.select(Segment, *named)),
+            fillers=_by_checkpoint(reader.select(Filler, *named)),
+            contributions=_by_checkpoint(reader.select(Contribution, *named)),
+            contributed=_by_checkpoint(reader.select(ContributedOffset, *named)),
             initials=tuple(reader.select(Initial)),
             starts=tuple(reader.select(Start)),
             resets=tuple(reader.select(Reset, order=("epoch",))),
         )
 
     def only(self, ids: Collection[int]) -> History:
-        """Of fewer checkpoints; what was read of the others is left out."""
+        """The same history with these checkpoints alone."""
         return replace(self, checkpoints={i: c for i, c in self.checkpoints.items() if i in ids})
 
     @property
     def kept(self) -> list[Checkpoint]:
-        """Merged checkpoints whose rows are there, left behind or not; oldest first."""
+        """Merged checkpoints whose rows are kept, superseded or not; oldest first."""
         return [c for c in self.checkpoints.values() if c.status in KEPT and self.merged.get(c.id)]
 
     @property
     def heads(self) -> list[Checkpoint]:
-        """Whatever was the head once, in the order in which it was merged."""
+        """Checkpoints that were the head once, in the order of their merges."""
         return [c for _, c in sorted(self.checkpoints.items()) if c.status in (*KEPT, CheckpointStatus.RETIRED)]
 
     def head_in(self, epoch: int, merged: Checkpoint | None) -> int | None:
-        """The head of an epoch after this merge, by the resets; None if they are not known any more."""
+        """The head of an epoch after this merge, by the resets; None if the reset is forgotten."""
         if merged is not None and merged.epoch >= epoch:
             return merged.id
         return next((r.target for r in self.resets if r.epoch == epoch), None)
 
     def left_of(self, checkpoint: int) -> list[str]:
-        """What is there of a checkpoint beside its own row."""
+        """Kinds of rows that a checkpoint has beside its own row."""
         parts: dict[str, Mapping[int, object]] = {
             "fillers": self.fillers,
             "contributions": self.contributions,
@@ -103,11 +103,11 @@ class History:
 
     @property
     def on_line(self) -> list[Checkpoint]:
-        """Of the line, oldest first; what is not in SQL at all is left out (and found by I1)."""
+        """Checkpoints of the line, oldest first, without those missing from SQL (I1 reports them)."""
         return [self.checkpoints[i] for i in self.line if i in self.checkpoints]
 
     def gap(self, bases: Collection[int], tp: TP, available: int) -> bool:
-        """Whether a jump of this partition from one of these heads was recorded, which retirement leaves (SPEC S4)."""
+        """Whether a jump of this partition to `available` from one of these heads was recorded; retirement keeps such records (SPEC S4)."""
         return any(
             s.reason == "gap" and s.base in bases and (s.topic, s.partition) == tp and s.offset == available
             for s in self.starts
@@ -117,7 +117,7 @@ class History:
 def archived(c: Checkpoint, known: Mapping[TP, str | None] = _NO_IDS) -> Iterator[tuple[TP, str | None, int, int, int]]:
     """Each partition of a retired checkpoint: the id of its topic, the begin and end of its range, and rows.
 
-    `known`: ids of topics of which the archive tells none.
+    `known`: ids of topics for which the archive has none.
     """
     ids = json.loads(c.archive_topics_json or "{}")
     for topic, partitions in json.loads(c.archive_json or "{}").items():

@@ -1,4 +1,4 @@
-"""What is in an Iceberg table at a path, by its own files: without Spark, and with no code of what writes or mends it (SPEC K6)."""
+"""Files and commits of an Iceberg table at a path, without Spark; shares no code with what writes or repairs tables (SPEC K6)."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from crkafka_core.verify.entries import DataFile, LogEntry
 
 _METADATA = re.compile(r"metadata/v(?P<version>\d+)(\.gz)?\.metadata\.json(\.gz)?")
 _STAMP = "crkafka"
-"""Of ours, in a snapshot's summary."""
+"""The key of our stamp in a snapshot's summary."""
 _DATA, _POSITIONS = 0, 1
 """Kinds of files: rows, and which rows of other files are deleted. A third kind deletes by values."""
 _DELETED = 2
-"""Status of a file that a snapshot has taken away."""
+"""Status of a manifest's entry whose file the snapshot removed."""
 _NUMBERS = ("int", "long")
 _KNOWN = (2, 3)
 """Versions of Iceberg's format. In the first, commits have no numbers."""
 
 
 class OnlySpark(Exception):
-    """The table has what is not read here."""
+    """The table uses a feature that only Spark reads."""
 
 
 class Unreadable(Exception):
-    """A file of the table is there, and is damaged."""
+    """A file of the table is damaged."""
 
 
 class IcebergFiles:
-    """The table's metadata at one moment. Its files are looked at when they are asked for."""
+    """The table's metadata at one moment. Manifests are read on demand."""
 
     def __init__(self, storage: Storage, about: Mapping[str, Any]) -> None:
         self._storage, self._about = storage, about
@@ -51,9 +51,9 @@ class IcebergFiles:
 
     @classmethod
     def open(cls, storage: Storage) -> IcebergFiles | None:
-        """By its newest metadata; None where there is no table."""
-        found = (_METADATA.fullmatch(stored.path) for stored in storage.list("metadata"))
-        newest = max((m for m in found if m is not None), key=lambda m: int(m["version"]), default=None)
+        """The table by its newest metadata; None if there is no table."""
+        matches = (_METADATA.fullmatch(stored.path) for stored in storage.list("metadata"))
+        newest = max((m for m in matches if m is not None), key=lambda m: int(m["version"]), default=None)
         if newest is None:
             return None
         with storage.open_read(newest[0]) as source:
@@ -68,11 +68,11 @@ class IcebergFiles:
 
     @property
     def version(self) -> str:
-        """As SQL knows it."""
+        """The last sequence number, which is the version in SQL."""
         return str(self._about["last-sequence-number"])
 
     def settled(self, uid: str, table: str) -> int:
-        """Up to which version commits of others are accounted for."""
+        """The version up to which commits of other programs are accounted for."""
         stamp = (self._about.get("properties") or {}).get(f"crkafka.stamp.{uid}.{table}")
         return int(json.loads(stamp)["settled"]) if stamp else 0
 
@@ -96,7 +96,7 @@ class IcebergFiles:
         return number is not None and any(n == field.name and i != int(number) for i, (n, _) in self._columns.items())
 
     def files(self) -> list[DataFile]:
-        """Those of this version."""
+        """Data files of this version."""
         entries = [e for e in self._entries() if e["status"] != _DELETED]
         kinds = {e["data_file"]["content"] for e in entries}
         forms = {str(e["data_file"]["file_format"]).upper() for e in entries}
@@ -109,18 +109,18 @@ class IcebergFiles:
                 for batch in parquet.batches(self._storage, file, ["file_path", "pos"], only=True):
                     for row in batch.to_pylist():
                         marked.setdefault(self._relative(row["file_path"]), set()).add(row["pos"])
-        found = [self._file(e["data_file"]) for e in entries if e["data_file"]["content"] == _DATA]
-        return [_without(file, marked.get(file.path, set())) for file in found]
+        files = [self._file(e["data_file"]) for e in entries if e["data_file"]["content"] == _DATA]
+        return [_without(file, marked.get(file.path, set())) for file in files]
 
     def _line(self) -> Iterator[Any]:
-        """The snapshots that led to this state, latest first; as far back as none is expired."""
+        """Snapshots from the current one back through its parents, up to the first that is expired."""
         at = self._head
         while at is not None:
             yield at
             at = self._snapshots.get(at.get("parent-snapshot-id"))
 
     def _entries(self) -> Iterator[Any]:
-        """What the manifests of this version have."""
+        """Entries of this version's manifests."""
         for manifest in self._avro(self._head["manifest-list"]) if self._head is not None else ():
             yield from self._avro(manifest["manifest_path"])
 
@@ -160,5 +160,5 @@ def _without(file: DataFile, gone: set[int]) -> DataFile:
 
 
 def _plain(uri: str) -> str:
-    """A location without what programs write differently before it."""
+    """A location without its scheme, which programs write in several ways."""
     return re.sub(r"^(file:(//)?|s3[an]?://)", "", uri)

@@ -1,6 +1,6 @@
 """What declared tables hold, row by row: each record of the line once, and nothing that a rewind left behind (SPEC K6, I2, I3).
 
-Read from the tables' own files, without Spark. Of what writes and mends tables nothing is asked but which files a version has.
+Read from the tables' own files, without Spark. The code that writes and repairs tables is not used, except to list the files of a version.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from crkafka_core.lake.port import CHECKPOINT
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Table, TableCommit
-from crkafka_core.plane import tables
+from crkafka_core.plane.tables import DONE, FENCE
 from crkafka_core.segments import rows as parquet
 from crkafka_core.segments.errors import SegmentMissing
 from crkafka_core.verify.entries import DataFile
@@ -27,78 +27,78 @@ from crkafka_core.verify.tables import NONE, NOWHERE, Range, Tables, groups, who
 from crkafka_core.verify.verdict import Findings
 
 
-def look(region: Handle, found: Findings) -> tuple[str, ...]:
-    """Compare every declared table whose files can be read here; the names of the compared ones."""
+def look(region: Handle, findings: Findings) -> tuple[str, ...]:
+    """Compare every declared table whose files can be read here; returns the names of those compared."""
     compared: list[str] = []
     for family in region.plane.read(families):
-        moment = steady(region, family, found)
+        moment = steady(region, family, findings)
         if moment is not None:
             state, snapshots = moment
-            compare(Tables(region, state, snapshots, found))
+            compare(Tables(region, state, snapshots, findings))
             compared += family
     return tuple(sorted(compared))
 
 
-def compare(there: Tables) -> None:
-    """Whatever is in them and should not be, or is not and should."""
+def compare(tables: Tables) -> None:
+    """Report rows that are in the tables and should not be, and those that are missing."""
     try:
-        for table in there.state.family:
-            _compare_history(there, table)
-        keyed = [t for t in there.state.family if there.keys.get(t.name)]
-        rest = [t for t in there.state.family if t not in keyed]
-        rows = _RowByRow(there, rest, whole=not keyed)
+        for table in tables.state.family:
+            _compare_history(tables, table)
+        keyed = [t for t in tables.state.family if tables.keys.get(t.name)]
+        rest = [t for t in tables.state.family if t not in keyed]
+        rows = _RowByRow(tables, rest, whole=not keyed)
         if rest:
             rows.run()
         for table in keyed:
-            LastOfEachKey(there, table, rows.offsets if rest else {}).compare()
+            LastOfEachKey(tables, table, rows.offsets if rest else {}).compare()
     except SegmentMissing as gone:
-        there.say(there.state.family, gone.message)
+        tables.say(tables.state.family, gone.message)
     except Unreadable as damaged:
-        there.say(there.state.family, str(damaged))
+        tables.say(tables.state.family, str(damaged))
     except OnlySpark as only:
-        there.found.note(f"{there.state.words}: {only}; they were not compared")
+        tables.findings.note(f"{tables.state.words}: {only}; they were not compared")
     except parquet.OtherColumns as odd:
-        there.found.note(
-            f"{there.state.words}: the file {odd} lacks columns that tell its rows; they were not compared"
+        tables.findings.note(
+            f"{tables.state.words}: the file {odd} lacks columns that tell its rows; they were not compared"
         )
 
 
-def _compare_history(there: Tables, table: Table) -> None:
-    snapshot = there.snapshots.get(table.name)
+def _compare_history(tables: Tables, table: Table) -> None:
+    snapshot = tables.snapshots.get(table.name)
     if not table.version:
         return
     if snapshot is None or int(snapshot.version) < int(table.version):
         is_ = "is not there" if snapshot is None else f"is at version {snapshot.version or 'none'}"
-        there.say([table], f"it {is_}, and version {table.version} was acknowledged")
+        tables.say([table], f"it {is_}, and version {table.version} was acknowledged")
         return
-    # Also behind commits of ours: the table's own state has the version up to which all are accounted for.
-    settled = snapshot.settled(there.state.uid, table.name)
-    if found := [entry for entry in snapshot.since(str(settled)) if not entry.uid and entry.changes_rows]:
-        there.say(
-            [table], f"{plural(len(found), 'commit')} of another program, the first is version {found[0].version}"
+    # The table's own state has the version up to which all commits are accounted for, ours or not.
+    settled = snapshot.settled(tables.state.uid, table.name)
+    if foreign := [entry for entry in snapshot.since(str(settled)) if not entry.uid and entry.changes_rows]:
+        tables.say(
+            [table], f"{plural(len(foreign), 'commit')} of another program, the first is version {foreign[0].version}"
         )
 
 
 class _RowByRow:
     """Tables with a row for each record, or with what a program makes of each."""
 
-    def __init__(self, there: Tables, family: Sequence[Table], *, whole: bool) -> None:
+    def __init__(self, tables: Tables, family: Sequence[Table], *, whole: bool) -> None:
         """`whole`: all rows of a checkpoint are in these tables."""
-        self.there, self.family, self.whole = there, family, whole
+        self.tables, self.family, self.whole = tables, family, whole
         self.counts: Counter[tuple[str, int]] = Counter()
         """(table, checkpoint) → rows."""
         self.offsets: dict[tuple[int, TP], list[np.ndarray]] = {}
-        """Of all rows, by checkpoint and partition, where another table of the shape has to know."""
-        self._left = set(there.state.live)
+        """(checkpoint, partition) → offsets of its rows; filled only if another table of the shape needs them."""
+        self._left = set(tables.state.live)
 
     def run(self) -> None:
-        """What is known of a checkpoint is let go once no file can have more of it."""
-        everything = [(table, file) for table in self.family for file in self.there.files(table)]
+        """Read the files by their least checkpoint, and judge a checkpoint once no later file can have rows of it."""
+        everything = [(table, file) for table in self.family for file in self.tables.files(table)]
         everything.sort(key=lambda each: each[1].lowest.get(CHECKPOINT, -1))
         pending: dict[int, dict[TP, list[np.ndarray]]] = {}
         for at, (table, file) in enumerate(everything):
-            columns = self.there.place_columns(table) if self.there.placed else []
-            for batch in self.there.batches(table, file, [*columns, CHECKPOINT]):
+            columns = self.tables.place_columns(table) if self.tables.placed else []
+            for batch in self.tables.batches(table, file, [*columns, CHECKPOINT]):
                 self._sort_in(pending, table, file, batch)
             coming = everything[at + 1][1].lowest.get(CHECKPOINT) if at + 1 < len(everything) else None
             self._judge_all(pending, [c for c in pending if coming is not None and c < coming])
@@ -109,9 +109,9 @@ class _RowByRow:
     def _sort_in(
         self, pending: dict[int, dict[TP, list[np.ndarray]]], table: Table, file: DataFile, batch: pa.RecordBatch
     ) -> None:
-        placed = self.there.placed
+        placed = self.tables.placed
         topic, partition, offset = (
-            (batch.column(name) for name in self.there.place_columns(table))
+            (batch.column(name) for name in self.tables.place_columns(table))
             if placed
             else (pa.repeat("", batch.num_rows), pa.repeat(0, batch.num_rows), pa.repeat(0, batch.num_rows))
         )
@@ -130,35 +130,35 @@ class _RowByRow:
         for checkpoint in sorted(ids):
             self._left.discard(checkpoint)
             rows = {tp: np.sort(np.concatenate(parts)) for tp, parts in pending.pop(checkpoint, {}).items()}
-            if checkpoint in self.there.expected:
+            if checkpoint in self.tables.expected:
                 self._judge(checkpoint, rows)
-            elif checkpoint == NOWHERE or not self.there.belongs(checkpoint):
-                self._stranger(checkpoint, rows)
+            elif checkpoint == NOWHERE or not self.tables.belongs(checkpoint):
+                self._report_stray(checkpoint, rows)
 
-    def _stranger(self, checkpoint: int, rows: Mapping[TP, np.ndarray]) -> None:
+    def _report_stray(self, checkpoint: int, rows: Mapping[TP, np.ndarray]) -> None:
         tp = min(rows)
-        count, place = sum(map(len, rows.values())), (tp, int(rows[tp][0])) if self.there.placed else (None, None)
+        count, place = sum(map(len, rows.values())), (tp, int(rows[tp][0])) if self.tables.placed else (None, None)
         if checkpoint == NOWHERE:
             self._say(f"{plural(count, 'row')} of no checkpoint that belongs there", 0, *place)
         else:
             self._say(f"{plural(count, 'row')} of a checkpoint that is not on the line", checkpoint, *place)
 
     def _say(self, text: str, checkpoint: int, tp: TP | None = None, offset: int | None = None) -> None:
-        self.there.say(self.family, text, checkpoint, tp, offset)
+        self.tables.say(self.family, text, checkpoint, tp, offset)
 
     def _judge(self, checkpoint: int, rows: Mapping[TP, np.ndarray]) -> None:
-        expected = self.there.expected[checkpoint]
-        if not self.there.placed:
-            due, there = sum(r.rows for ranges in expected.values() for r in ranges), sum(map(len, rows.values()))
-            whole = self.whole and checkpoint not in self.there.skipped
-            if whole and len(self.family) > 1 and due != there:
-                self._say(f"{plural(there, 'row')}, and {due} were merged", checkpoint)
+        expected = self.tables.expected[checkpoint]
+        if not self.tables.placed:
+            due, count = sum(r.rows for ranges in expected.values() for r in ranges), sum(map(len, rows.values()))
+            whole = self.whole and checkpoint not in self.tables.skipped
+            if whole and len(self.family) > 1 and due != count:
+                self._say(f"{plural(count, 'row')}, and {due} were merged", checkpoint)
             return
         for tp in sorted(expected.keys() | rows.keys()):
             self._judge_offsets(checkpoint, tp, rows.get(tp, NONE), expected.get(tp, []))
 
-    def _judge_offsets(self, checkpoint: int, tp: TP, there: np.ndarray, expected: Sequence[Range]) -> None:
-        twice = there[1:][np.diff(there) == 0]
+    def _judge_offsets(self, checkpoint: int, tp: TP, landed: np.ndarray, expected: Sequence[Range]) -> None:
+        twice = landed[1:][np.diff(landed) == 0]
         if len(twice):
             self._say(
                 f"{plural(len(np.unique(twice)), 'record is', 'records are')} there more than once",
@@ -166,25 +166,27 @@ class _RowByRow:
                 tp,
                 int(twice[0]),
             )
-        there, due, inside = np.unique(there), sum(r.rows for r in expected), 0
-        strange = np.ones(len(there), bool)
+        landed, due, inside = np.unique(landed), sum(r.rows for r in expected), 0
+        strange = np.ones(len(landed), bool)
         for r in expected:
-            first, last = np.searchsorted(there, [r.start, r.stop])
+            first, last = np.searchsorted(landed, [r.start, r.stop])
             strange[first:last] = False
             inside += int(last - first)
         if strange.any():
-            offset = int(there[strange][0])
+            offset = int(landed[strange][0])
             self._say(f"{plural(int(strange.sum()), 'row')} outside of what was merged", checkpoint, tp, offset)
-        if inside > due or (self.whole and checkpoint not in self.there.skipped and inside < due):
+        if inside > due or (self.whole and checkpoint not in self.tables.skipped and inside < due):
             whole = (np.arange(r.start, r.stop) for r in expected if r.rows == r.stop - r.start)
-            missing = next((int(lacking[0]) for of in whole if len(lacking := np.setdiff1d(of, there))), None)
+            missing = next(
+                (int(lacking[0]) for offsets in whole if len(lacking := np.setdiff1d(offsets, landed))), None
+            )
             self._say(f"{inside} of {plural(due, 'record is', 'records are')} there", checkpoint, tp, missing)
 
     def _as_committed(self, table: Table) -> None:
-        """As many rows as were counted when each commit was acknowledged: all that is known of rows that a program makes."""
-        state, uncounted = self.there.state, 0
-        for commit in () if self.there.adopted else state.commits[table.name]:
-            if commit.status != tables.DONE or commit.kind == tables.FENCE:
+        """Row counts against those of each acknowledged commit: the only check for rows that a program makes."""
+        state, uncounted = self.tables.state, 0
+        for commit in () if self.tables.adopted else state.commits[table.name]:
+            if commit.status != DONE or commit.kind == FENCE:
                 continue
             filled = state.filled(commit)
             counts = [i for i in filled if state.counting[table.name].get(i) == commit.number]
@@ -194,10 +196,10 @@ class _RowByRow:
                     self._compare_count(table, commit, [i], expected[i])
             elif counts == filled:
                 self._compare_count(table, commit, counts, commit.rows)
-            elif not self.there.placed:
+            elif not self.tables.placed:
                 uncounted += len(counts)
         if uncounted:
-            self.there.found.note(
+            self.tables.findings.note(
                 f"table {table.name}: rows of {plural(uncounted, 'checkpoint')} were not counted: they were written together with others "
                 "that have been written again or left behind since, and nothing tells how many rows each had"
             )
@@ -206,11 +208,11 @@ class _RowByRow:
         rows = sum(self.counts[table.name, i] for i in ids)
         if rows != expected:
             text = f"{plural(rows, 'row')} of what commit {commit.number} wrote; it had {expected} when it was acknowledged"
-            self.there.say([table], text, ids[-1])
+            self.tables.say([table], text, ids[-1])
 
 
 def _numbers(file: DataFile, values: pa.Array) -> np.ndarray:
-    """Of a column that another program may have made."""
+    """The values of a column; another program may have given it a type that is no integer."""
     if not pa.types.is_integer(values.type):
         raise parquet.OtherColumns(file.path)
     return whole(values)

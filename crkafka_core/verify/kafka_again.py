@@ -1,4 +1,4 @@
-"""Kafka read again, through the client's own objects: what is compared with the landed rows shares no conversion with the native edge."""
+"""Records read from Kafka a second time, through the client's own objects: no conversion is shared with the native edge."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from crkafka_core.segments.batch import SCHEMA
 
 _AT_ONCE = 5_000
 _PATIENCE = 60.0
-"""Seconds in which nothing new comes, after which Kafka is called away."""
+"""Seconds without a new record after which reading fails."""
 _MICROS = range(-(2**63), 2**63)
 Headers = list[tuple[str, bytes | None]] | None
-"""Of one record; None: they cannot be read."""
+"""The headers of one record; None if they cannot be read."""
 
 
 class KafkaAgain:
-    """Exact ranges, by `assign`: no group, and no effect on one. Belongs to one thread."""
+    """Reads exact ranges by `assign`, without a group. Belongs to one thread."""
 
     def __init__(self, kafka: Mapping[str, str]) -> None:
         name = f"crkafka-verify-{uuid.uuid4().hex[:12]}"
@@ -37,15 +37,15 @@ class KafkaAgain:
         self._consumer.close()
 
     def read(self, tp: TP, start: int, stop: int) -> tuple[pa.Table, dict[int, Headers]]:
-        """Records with start ≤ offset < stop, in order, without their headers; and those, by row, of records that have some."""
+        """Records with start ≤ offset < stop, in order, without headers; and row → headers, for records that have some."""
         pieces: list[pa.Table] = [_table([])]
-        found: dict[int, Headers] = {}
+        headers: dict[int, Headers] = {}
         rows = 0
         for records in self._records(tp, start, stop):
             pieces.append(_table(records))
-            found |= {rows + i: said for i, said in enumerate(_headers(records)) if said != []}
+            headers |= {rows + i: each for i, each in enumerate(_headers(records)) if each != []}
             rows += len(records)
-        return pa.concat_tables(pieces).combine_chunks(), found
+        return pa.concat_tables(pieces).combine_chunks(), headers
 
     def _records(self, tp: TP, start: int, stop: int) -> Iterator[Sequence[Message]]:
         self._consumer.assign([TopicPartition(tp.topic, tp.partition, start)])
@@ -76,10 +76,10 @@ class KafkaAgain:
 
 
 def _table(records: Sequence[Message]) -> pa.Table:
-    """Each record by the client's own methods, without headers, in the types of landed rows."""
+    """The records by the client's own methods, without headers, in the types of landed rows."""
     times = [message.timestamp() for message in records]
     micros = [(-1 if not kind else millis) * 1000 for kind, millis in times]
-    said = {
+    columns = {
         "key": [message.key() for message in records],
         "value": [message.value() for message in records],
         "topic": [message.topic() for message in records],
@@ -88,25 +88,25 @@ def _table(records: Sequence[Message]) -> pa.Table:
         "timestamp": [each if each in _MICROS else None for each in micros],
         "timestampType": [kind - 1 for kind, _ in times],
     }
-    return pa.table({name: pa.array(values, SCHEMA.field(name).type) for name, values in said.items()})
+    return pa.table({name: pa.array(values, SCHEMA.field(name).type) for name, values in columns.items()})
 
 
 def _headers(records: Sequence[Message]) -> list[Headers]:
-    """By the client's own method, which shares nothing with what made the landed rows.
+    """Headers by the client's own method, which shares nothing with the code that made the landed rows.
 
     Names that it cuts, or at which it ends the process, are read as Kafka's Java client reads them (docs/clients.md C-K20, C-K22).
     """
     read = read_headers(records)
     counts = read.counts.tolist() if read.counts is not None else [0] * len(records)
     entries = iter(zip(map(bytes.decode, read.names), read.values, strict=True))
-    found: list[Headers] = []
+    result: list[Headers] = []
     for row, message in enumerate(records):
-        there = [next(entries) for _ in range(counts[row])]
-        plain = all(name.isascii() and "\0" not in name for name, _ in there)
-        found.append(None if row in read.unreadable else _own(message) if plain else there)
-    return found
+        headers = [next(entries) for _ in range(counts[row])]
+        plain = all(name.isascii() and "\0" not in name for name, _ in headers)
+        result.append(None if row in read.unreadable else _own(message) if plain else headers)
+    return result
 
 
 def _own(message: Message) -> list[tuple[str, bytes | None]]:
-    said: Any = message.headers() or ()
-    return [(name, value.encode() if isinstance(value, str) else value) for name, value in said]
+    headers: Any = message.headers() or ()
+    return [(name, value.encode() if isinstance(value, str) else value) for name, value in headers]

@@ -1,4 +1,4 @@
-"""What lies in the segments: exactly once, in order, named by a merged checkpoint, and unharmed."""
+"""Segments against the merges: each record once, in order, in an undamaged file that a merged checkpoint names."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from crkafka_core.verify.history import History, archived
 from crkafka_core.verify.verdict import Findings
 
 GROUP_ROWS = 2_000_000
-"""Rows of neighbouring checkpoints that are compared at once."""
+"""Rows of neighbouring checkpoints that are compared together, at most."""
 
 
 class Landed:
     """Reads the segments of kept checkpoints; counts what is on the line."""
 
-    def __init__(self, history: History, storage: Storage, truth: Truth, found: Findings) -> None:
-        self.history, self.storage, self.truth, self.found = history, storage, truth, found
+    def __init__(self, history: History, storage: Storage, truth: Truth, findings: Findings) -> None:
+        self.history, self.storage, self.truth, self.findings = history, storage, truth, findings
         self.rows = self.bytes = self.segments = self.compared = 0
 
     def check(self) -> None:
-        """I2, I3 along the line; I7 for what was left behind."""
+        """I2, I3 along the line; I7 for superseded checkpoints."""
         on_line = set(self.history.line)
         for group in self._groups([c for c in self.history.on_line if c.status is CheckpointStatus.MERGED]):
             self._compare(group, "I2")
@@ -52,7 +52,7 @@ class Landed:
             yield group
 
     def _compare(self, group: list[Checkpoint], invariant: str) -> None:
-        """The ranges of neighbours on the line are one range of each partition; a gap between two, or another topic id, begins another."""
+        """Compare neighbours on the line, whose ranges join to one of each partition; a gap or another topic id begins a new range."""
         tables = {c.id: self._read(c, count=invariant == "I2") for c in group}
         tps = sorted({tp for c in group for tp in self.history.merged.get(c.id, {})})
         for tp in tps:
@@ -74,27 +74,27 @@ class Landed:
                 self._ordered(tp, landed, checkpoint)
                 if start < stop:
                     part = Stretch(tp, start, stop, landed.combine_chunks(), invariant, checkpoint, topic_id)
-                    compared = self.truth.compare(part, self.found)
+                    compared = self.truth.compare(part, self.findings)
                     self.compared += compared if invariant == "I2" else 0
         for checkpoint, left in tables.items():
             for tp in left:
-                self.found.add(
+                self.findings.add(
                     invariant, f"{tp} has rows in segments of it, and is not in its map", checkpoint=checkpoint, tp=tp
                 )
 
     def _inside(self, c: Checkpoint, tp: TP, start: int, stop: int, table: pa.Table | None) -> None:
-        """What landed of a partition lies in the range of the merge, row for row."""
+        """I2: a partition's landed rows are as many as the merge says, and lie in its range."""
         rows = 0 if table is None else table.num_rows
         if rows != self.history.merged[c.id][tp].rows:
             text = (
                 f"{plural(rows, 'row')} of {tp} are in its segments, its map says {self.history.merged[c.id][tp].rows}"
             )
-            self.found.add("I2", text, checkpoint=c.id, tp=tp)
+            self.findings.add("I2", text, checkpoint=c.id, tp=tp)
         if table is not None and rows:
             bounds = pc.min_max(table.column("offset")).as_py()
             if bounds["min"] < start or bounds["max"] >= stop:
                 text = f"{tp} landed offsets {bounds['min']} … {bounds['max']} in the range [{start}, {stop})"
-                self.found.add(
+                self.findings.add(
                     "I2", text, checkpoint=c.id, tp=tp, offset=bounds["min"] if bounds["min"] < start else bounds["max"]
                 )
 
@@ -105,7 +105,7 @@ class Landed:
         if len(wrong):
             at = int(wrong[0]) + 1
             text = f"{tp}: offset {int(offsets[at])} comes after {int(offsets[at - 1])}"
-            self.found.add("I3", text, checkpoint=checkpoint, tp=tp, offset=int(offsets[at]))
+            self.findings.add("I3", text, checkpoint=checkpoint, tp=tp, offset=int(offsets[at]))
 
     def _read(self, c: Checkpoint, *, count: bool) -> dict[TP, pa.Table]:
         """Landed rows by partition, segments in the order of their offsets, rows in file order."""
@@ -119,7 +119,7 @@ class Landed:
                 self.rows += table.num_rows
                 self.bytes += segment.bytes
             if table.num_rows != segment.rows:
-                self.found.add(
+                self.findings.add(
                     "I2",
                     f"the file has {plural(table.num_rows, 'row')}, SQL says {segment.rows}",
                     checkpoint=c.id,
@@ -139,24 +139,24 @@ class Landed:
             crc, size = hash_of(self.storage, segment.path)
             if harmed := (crc, size) != (segment.hash, segment.bytes):
                 text = f"the file has hash {crc} and {size} bytes, SQL says {segment.hash} and {segment.bytes}"
-                self.found.add("I13", text, checkpoint=c.id, path=segment.path)
+                self.findings.add("I13", text, checkpoint=c.id, path=segment.path)
             table, topic_ids = read_with_topics(self.storage, segment.path, list(self.truth.columns))
             merged = {tp.topic: m.topic_id for tp, m in self.history.merged.get(c.id, {}).items() if m.rows}
             for topic, topic_id in topic_ids.items():
                 if merged.get(topic, topic_id) != topic_id:
                     text = f"the file has records of topic {topic} with id {topic_id}, merged was id {merged[topic]}"
-                    self.found.add("I2", text, checkpoint=c.id, path=segment.path)
+                    self.findings.add("I2", text, checkpoint=c.id, path=segment.path)
             return table
         except SegmentMissing:
-            self.found.add("I13", "a named segment is not there", checkpoint=c.id, path=segment.path)
+            self.findings.add("I13", "a named segment is not there", checkpoint=c.id, path=segment.path)
         except (pa.ArrowException, OSError, StorageUnavailable) as error:
             if isinstance(error, StorageUnavailable) and not harmed:
                 raise  # of a harmed file Arrow says the same as of a storage that is away
-            self.found.add("I13", f"a named segment cannot be read: {error}", checkpoint=c.id, path=segment.path)
+            self.findings.add("I13", f"a named segment cannot be read: {error}", checkpoint=c.id, path=segment.path)
         return None
 
     def _archives(self) -> None:
-        """I2 for retired checkpoints: the counts of their archives."""
+        """I2 for retired checkpoints: their archives' counts are right."""
         for c in self.history.checkpoints.values():
             if c.status is not CheckpointStatus.RETIRED:
                 continue
@@ -164,11 +164,11 @@ class Landed:
                 due = self.truth.count(tp, topic_id, start, stop)
                 if due is not None and due != rows:
                     text = f"{tp}: its archive has {plural(rows, 'row')} in [{start}, {stop}), {plural(due, 'was', 'were')} committed"
-                    self.found.add("I2", text, checkpoint=c.id, tp=tp, offset=start)
+                    self.findings.add("I2", text, checkpoint=c.id, tp=tp, offset=start)
 
 
-def orphans(history: History, storage: Storage, found: Findings, *, collected: bool) -> int:
-    """The number of files without a name in SQL and without a writer; none after retirement and collection (I9)."""
+def orphans(history: History, storage: Storage, findings: Findings, *, collected: bool) -> int:
+    """The number of files that SQL does not name and no member is writing; none after retirement and collection (I9)."""
     named = {s.path for segments in history.segments.values() for s in segments}
     count = 0
     for file in storage.list(history.region.uid):
@@ -180,7 +180,7 @@ def orphans(history: History, storage: Storage, found: Findings, *, collected: b
             continue  # being written
         count += 1
         if collected and collectable:
-            found.add("I9", "a file of an older epoch or a retired checkpoint was not collected", path=file.path)
+            findings.add("I9", "a file of an older epoch or a retired checkpoint was not collected", path=file.path)
     return count
 
 
@@ -195,9 +195,9 @@ def _split(table: pa.Table) -> dict[TP, pa.Table]:
     ).astype(np.int64)
     order = np.argsort(keys, kind="stable")
     values, starts = np.unique(keys[order], return_index=True)
-    found = {}
+    rows_of = {}
     for i, value in enumerate(values):
         stop = starts[i + 1] if i + 1 < len(starts) else len(order)
         tp = TP(names[int(value) >> 32], int(value) & 0xFFFFFFFF)
-        found[tp] = table.take(pa.array(order[starts[i] : stop]))
-    return found
+        rows_of[tp] = table.take(pa.array(order[starts[i] : stop]))
+    return rows_of

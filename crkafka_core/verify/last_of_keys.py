@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -19,36 +19,35 @@ from crkafka_core.verify.tables import Tables, groups, whole
 class LastOfEachKey:
     """A table that keeps one row for each key."""
 
-    def __init__(self, there: Tables, table: Table, bad: Mapping[tuple[int, TP], list[np.ndarray]]) -> None:
-        """`bad`: records that are not decoded, by offset: they leave the row of their key as it was."""
-        self.there, self.table, self.keys = there, table, there.keys[table.name]
+    def __init__(self, tables: Tables, table: Table, bad: Mapping[tuple[int, TP], list[np.ndarray]]) -> None:
+        """`bad`: (checkpoint, partition) → offsets of records that could not be decoded; they leave their key's row as it was."""
+        self.tables, self.table, self.keys = tables, table, tables.keys[table.name]
         self.bad = {at: set(np.concatenate(parts).tolist()) for at, parts in bad.items()}
 
     def compare(self) -> None:
         rows = self._rows()
-        if rows.num_rows == 0 and not self.there.typed:
+        if rows.num_rows == 0 and not self.tables.typed:
             return
         self._each_key_once(rows)
         self._belonging(rows)
-        if self.there.typed and self.there.skipped:
-            self.there.found.note(
+        if self.tables.typed and self.tables.skipped:
+            self.tables.findings.note(
                 f"table {self.table.name}: records were left out, since they could not be decoded or other topics were named then, and "
                 "nothing tells which: its rows were not compared with the last record of each key"
             )
-        elif self.there.typed:
+        elif self.tables.typed:
             self._last_ones(rows)
 
     def _rows(self) -> pa.Table:
         """Keys, checkpoint and place of each row."""
-        place = self.there.place_columns(self.table)
+        place = self.tables.place_columns(self.table)
+        kept = place if self.tables.typed else place[1:]  # a shape need not keep the topic
         schema = pa.schema(
             [("topic", pa.string()), ("partition", pa.int64()), ("offset", pa.int64()), (CHECKPOINT, pa.int64())]
         )
         parts = []
-        for file in self.there.files(self.table):
-            for batch in self.there.batches(
-                self.table, file, list(dict.fromkeys([*self.keys, *self._told(place), CHECKPOINT]))
-            ):
+        for file in self.tables.files(self.table):
+            for batch in self.tables.batches(self.table, file, list(dict.fromkeys([*self.keys, *kept, CHECKPOINT]))):
                 columns = {f"key {k}": batch.column(k) for k in self.keys}
                 given = [
                     batch.column(c) if c in batch.schema.names else pa.nulls(batch.num_rows)
@@ -57,10 +56,6 @@ class LastOfEachKey:
                 columns |= {field.name: c.cast(field.type) for field, c in zip(schema, given, strict=True)}
                 parts.append(pa.table(columns))
         return pa.concat_tables(parts, promote_options="permissive") if parts else schema.empty_table()
-
-    def _told(self, place: Sequence[str]) -> Sequence[str]:
-        """A shape has to keep partition and offset alone."""
-        return place if self.there.typed else place[1:]
 
     def _each_key_once(self, rows: pa.Table) -> None:
         if not rows.num_rows:
@@ -75,55 +70,59 @@ class LastOfEachKey:
                 offset=twice["offset_max"][0].as_py(),
             )
 
-    def _belonging(self, found: pa.Table) -> None:
+    def _belonging(self, rows_read: pa.Table) -> None:
         """Each row is a record of a checkpoint of the line."""
-        topic = found["topic"].combine_chunks().dictionary_encode()
+        topic = rows_read["topic"].combine_chunks().dictionary_encode()
         topics, codes = topic.dictionary.to_pylist(), whole(topic.indices)
-        ids, partitions, offsets = (whole(found[name].combine_chunks()) for name in (CHECKPOINT, "partition", "offset"))
+        ids, partitions, offsets = (
+            whole(rows_read[name].combine_chunks()) for name in (CHECKPOINT, "partition", "offset")
+        )
         for (checkpoint, code, partition), rows in groups(ids, codes, partitions):
-            tp, there = TP(topics[code] if code >= 0 else "", partition), offsets[rows]
-            if checkpoint not in self.there.expected:
-                if not self.there.belongs(checkpoint):
+            tp, row_offsets = TP(topics[code] if code >= 0 else "", partition), offsets[rows]
+            if checkpoint not in self.tables.expected:
+                if not self.tables.belongs(checkpoint):
                     self._say(
                         f"{plural(len(rows), 'row')} of a checkpoint that is not on the line",
                         checkpoint,
                         tp,
-                        int(there[0]),
+                        int(row_offsets[0]),
                     )
                 continue
-            known = self.there.expected[checkpoint].items()
-            ranges = [r for at, of in known if at.partition == partition and tp.topic in ("", at.topic) for r in of]
+            known = self.tables.expected[checkpoint].items()
+            ranges = [
+                r for at, taken in known if at.partition == partition and tp.topic in ("", at.topic) for r in taken
+            ]
             inside = (
-                np.any([(r.start <= there) & (there < r.stop) for r in ranges], axis=0)
+                np.any([(r.start <= row_offsets) & (row_offsets < r.stop) for r in ranges], axis=0)
                 if ranges
-                else np.zeros(len(there), bool)
+                else np.zeros(len(row_offsets), bool)
             )
             if not np.all(inside):
-                self._say("a row outside of what was merged", checkpoint, tp, int(there[~inside][0]))
+                self._say("a row outside of what was merged", checkpoint, tp, int(row_offsets[~inside][0]))
 
     def _last_ones(self, rows: pa.Table) -> None:
-        """By the segments that are kept: of each key the last record that could be decoded, unless it is a tombstone.
+        """Compare each key's row with its last decodable record in the kept segments; a tombstone has no row.
 
         A key of which a record was erased is left out: the table may have had the record before it was.
         """
         last, alive, left_out = self._replayed()
         if self._retired():
-            self.there.found.note(
+            self.tables.findings.note(
                 f"table {self.table.name}: rows of keys that are in retired checkpoints alone were not compared with their records"
             )
         named = f"key {self.keys[0]}"
-        there = {
+        present = {
             (row[named], row["topic"], row["partition"], row["offset"])
             for row in rows.to_pylist()
             if row[named] not in left_out
         }
         due = {(key, *last[key][1:]) for key in alive - left_out}
-        for key, topic, partition, offset in sorted(due - there, key=lambda row: row[1:]):
+        for key, topic, partition, offset in sorted(due - present, key=lambda row: row[1:]):
             self._say("the last record of its key has no row", last[key][0], TP(topic, partition), offset)
-        strange = sorted((row[1:], row[0]) for row in there - due if row[0] in last)
+        strange = sorted((row[1:], row[0]) for row in present - due if row[0] in last)
         for (topic, partition, offset), _ in strange:
             self._say("a later record of its key replaced it, or deleted it", 0, TP(topic, partition), offset)
-        unknown = [row for row in there if row[0] not in last]
+        unknown = [row for row in present if row[0] not in last]
         if unknown and not self._retired():
             _, topic, partition, offset = min(unknown, key=lambda row: row[1:])
             self._say(f"{plural(len(unknown), 'row')} with a key that no record has", 0, TP(topic, partition), offset)
@@ -135,14 +134,14 @@ class LastOfEachKey:
         left_out: set[bytes] = set()
         erased = {
             (piece.checkpoint, TP(r.topic, r.partition), r.start)
-            for piece in self.there.state.pieces
+            for piece in self.tables.state.pieces
             for r in (piece.ranges if piece.erased else ())
         }
         for checkpoint, batch in self._records():
             gone = batch.column("value").is_null().to_pylist()
             columns = [batch.column(name).to_pylist() for name in ("key", "topic", "partition", "offset")]
             for key, topic, partition, offset, deleted in zip(*columns, gone, strict=True):
-                if not self.there.takes(checkpoint, topic):
+                if not self.tables.takes(checkpoint, topic):
                     continue
                 place = checkpoint, topic, partition, offset
                 if (checkpoint, TP(topic, partition), offset) in erased:
@@ -155,15 +154,15 @@ class LastOfEachKey:
         return last, alive, left_out
 
     def _retired(self) -> bool:
-        return self.there.state.forgotten or any(piece.segment is None for piece in self.there.state.pieces)
+        return self.tables.state.forgotten or any(piece.segment is None for piece in self.tables.state.pieces)
 
     def _records(self) -> Iterator[tuple[int, pa.RecordBatch]]:
-        storage = self.there.region.storage()
-        for piece in sorted(self.there.state.pieces, key=lambda p: p.checkpoint):
+        storage = self.tables.region.storage()
+        for piece in sorted(self.tables.state.pieces, key=lambda p: p.checkpoint):
             if piece.segment is not None and not piece.erased:
                 columns = ["key", "value", "topic", "partition", "offset"]
                 for batch in parquet.batches(storage, piece.segment.path, columns, only=True):
                     yield piece.checkpoint, batch
 
     def _say(self, text: str, checkpoint: int = 0, tp: TP | None = None, offset: int | None = None) -> None:
-        self.there.say([self.table], text, checkpoint, tp, offset)
+        self.tables.say([self.table], text, checkpoint, tp, offset)

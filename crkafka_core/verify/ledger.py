@@ -1,4 +1,4 @@
-"""What a generator really committed to Kafka: the truth with which the oracle compares what landed (SPEC I2)."""
+"""Records that a generator really committed to Kafka, for comparison with the landed rows (SPEC I2)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def parse(value: bytes) -> tuple[str, int, str]:
 
 
 def sequences(values: pa.ChunkedArray | pa.Array) -> np.ndarray:
-    """The numbers of many values at once, such as the `value` column of landed records."""
+    """The sequence numbers of many values, such as the `value` column of landed records."""
     digits = pc.binary_slice(values, SEQ_AT.start, SEQ_AT.stop)
     return np.asarray(digits.cast(pa.string()).cast(pa.int64()))
 
@@ -51,7 +51,7 @@ class Ledger:
         self.run = run
         self._parts: dict[TP, list[tuple[np.ndarray, np.ndarray]]] = {}
         self._deleted: dict[tuple[str, TP], tuple[np.ndarray, np.ndarray]] = {}
-        """Of topics that are deleted, by their ids."""
+        """(id of a deleted topic, partition) → its records."""
         self._lost = 0
         self._lock = threading.Lock()
 
@@ -64,7 +64,7 @@ class Ledger:
             self._parts.setdefault(tp, []).append(pair)
 
     def delete(self, topic: str, topic_id: str) -> None:
-        """The topic with this id is deleted: another one of its name begins."""
+        """Set the records of a deleted topic aside: another topic of its name begins."""
         for tp in [tp for tp in self.tps if tp.topic == topic]:
             records = self.of(tp)
             with self._lock:
@@ -72,14 +72,14 @@ class Ledger:
                 self._deleted[topic_id, tp] = records
 
     def let_go(self, tp: TP, start: int, stop: int | None = None, *, topic_id: str | None = None) -> None:
-        """Kafka has let go of [start, stop) before it was merged for good: it is not due any more."""
+        """Kafka deleted [start, stop) before it was merged: its records are not due any more."""
         offsets, _ = self.of(tp, topic_id)
         last = len(offsets) if stop is None else int(np.searchsorted(offsets, stop))
         with self._lock:
             self._lost += max(0, last - int(np.searchsorted(offsets, start)))
 
     def of(self, tp: TP, topic_id: str | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Offsets in rising order, and the numbers beside them; of the topic with this id, if it is one that was deleted."""
+        """Offsets in rising order, and their numbers; of the deleted topic with this id, if there is one."""
         with self._lock:
             if topic_id is not None and (topic_id, tp) in self._deleted:
                 return self._deleted[topic_id, tp]
@@ -97,15 +97,15 @@ class Ledger:
             return frozenset(self._parts)
 
     def rows(self) -> int:
-        """How many are due."""
+        """The number of records that are due."""
         with self._lock:
-            there = sum(len(offsets) for parts in self._parts.values() for offsets, _ in parts)
-            return there + sum(len(offsets) for offsets, _ in self._deleted.values()) - self._lost
+            current = sum(len(offsets) for parts in self._parts.values() for offsets, _ in parts)
+            return current + sum(len(offsets) for offsets, _ in self._deleted.values()) - self._lost
 
     def table(self, *, starting: Mapping[TP, int] | None = None, upto: Mapping[TP, int] | None = None) -> pa.Table:
-        """Records as topic, partition, offset, seq, ordered so; of each partition only `[starting, upto)`, if given.
+        """Records as topic, partition, offset and seq, in that order; of each partition only `[starting, upto)`, if given.
 
-        Deleted topics have none. With `upto`, a partition that it does not name has no rows.
+        Deleted topics have no rows. With `upto`, a partition that it does not name has none.
         """
         tables = []
         for tp in sorted(self.tps):

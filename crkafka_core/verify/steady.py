@@ -1,4 +1,4 @@
-"""What SQL and the own log of tables say of them, at one moment at which both agree: what `in_tables` compares (SPEC K6)."""
+"""Tables at one moment at which SQL and their own logs agree, for `in_tables` to compare (SPEC K6)."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ class State:
     uid: str
     family: tuple[Table, ...]
     written: bool
-    """Somebody does, at this moment."""
-    owes: bool
-    """A rewind is to be followed yet."""
+    """A writer holds one of the tables at this moment."""
+    fence_due: bool
+    """A rewind has not been followed yet."""
     torn: bool
-    """A pass has been acknowledged for some of them only."""
+    """The last pass has been acknowledged for some of the tables only."""
     commits: Mapping[str, tuple[TableCommit, ...]]
     line: frozenset[int]
     live: tuple[int, ...]
-    """Checkpoints with rows that all of the tables have."""
+    """Checkpoints whose rows all of the tables have."""
     pieces: tuple[Piece, ...]
     belongs: Callable[[int], bool]
     forgotten: bool
@@ -65,11 +65,11 @@ class State:
         return f"table{'s' if len(self.family) > 1 else ''} {', '.join(t.name for t in self.family)}"
 
     def filled(self, commit: TableCommit) -> list[int]:
-        """What the commit wrote, without checkpoints that have no rows."""
+        """Checkpoints that the commit wrote, without those that have no rows."""
         return [i for i in commit.checkpoints if i not in self.empty]
 
     def counted(self, commit: TableCommit) -> dict[int, int] | None:
-        """Checkpoint → rows, as counted when the commit was acknowledged; None: only all of them together were."""
+        """Checkpoint → rows, as counted when the commit was acknowledged; None if only their sum was counted."""
         filled = self.filled(commit)
         if commit.counts_json:
             counts = commit.counts
@@ -105,51 +105,53 @@ def _state(reader: Reader, row: Region, family: Sequence[str]) -> State:
     )
 
 
-def steady(region: Handle, family: Sequence[str], found: Findings) -> tuple[State, dict[str, Snapshot | None]] | None:
-    """The tables at a moment at which SQL knows all that is in them; None, with a note, where there is none, or no way to read them."""
+def steady(
+    region: Handle, family: Sequence[str], findings: Findings
+) -> tuple[State, dict[str, Snapshot | None]] | None:
+    """The tables with all commits acknowledged in SQL; None, with a note, if no such moment comes or files cannot be read."""
     end, ask = time.monotonic() + PATIENCE, partial(_state, family=family)
     while True:
         before = region.plane.read(ask)
         if unread := [t for t in before.family if in_catalog(t.path) and t.layout != tables.FILES]:
-            found.note(f"{before.words}: the catalog of {unread[0].path} cannot be reached; they were not compared")
+            findings.note(f"{before.words}: the catalog of {unread[0].path} cannot be reached; they were not compared")
             return None
         if absent := _not_configured(region, before):
-            found.note(
+            findings.note(
                 f"{before.words}: {absent} is not in the configuration any more, which says of which records and keys its rows are; "
                 "they were not compared"
             )
             return None
-        if before.owes:
-            found.note(f"{before.words}: a rewind is still to be followed, and they were not compared")
+        if before.fence_due:
+            findings.note(f"{before.words}: a rewind is still to be followed, and they were not compared")
             return None
-        snapshots = _snapshots(region, before, found)
+        snapshots = _snapshots(region, before, findings)
         if snapshots is None:
             return None
         after = region.plane.read(ask)
         if not before.same(after):
             unsteady = "they change all the time"
-        elif any(_of_ours_unacknowledged(after, t, snapshots.get(t.name)) for t in after.family):
+        elif any(_has_unacknowledged(after, t, snapshots.get(t.name)) for t in after.family):
             unsteady = "a commit is not acknowledged, and the next writer finishes it"
         elif after.torn:
             unsteady = "one has what another lacks, and the next writer finishes it"
         else:
             return after, snapshots
         if time.monotonic() > end or (before.same(after) and not after.written):
-            found.note(f"{before.words}: {unsteady}; they were not compared")
+            findings.note(f"{before.words}: {unsteady}; they were not compared")
             return None
         _pause(_SOON)
 
 
-def _snapshots(region: Handle, state: State, found: Findings) -> dict[str, Snapshot | None] | None:
-    """By table; None, with a note or a finding, where one cannot be read."""
+def _snapshots(region: Handle, state: State, findings: Findings) -> dict[str, Snapshot | None] | None:
+    """Table → snapshot; None, with a note or a finding, if one cannot be read."""
     try:
         return {t.name: _snapshot(region, t) for t in state.family}
     except ConfigError as error:
-        found.note(f"{state.words}: could not be compared: {error.message}")
+        findings.note(f"{state.words}: could not be compared: {error.message}")
     except OnlySpark as only:
-        found.note(f"{state.words}: {only}; they were not compared")
+        findings.note(f"{state.words}: {only}; they were not compared")
     except Unreadable as damaged:
-        found.add("K6", f"{state.words}: {damaged}")
+        findings.add("K6", f"{state.words}: {damaged}")
     return None
 
 
@@ -165,15 +167,15 @@ def _snapshot(region: Handle, table: Table) -> Snapshot | None:
 
 
 def _not_configured(region: Handle, state: State) -> str:
-    """A table with a shape or types of which the configuration knows nothing."""
-    typed = name_of(state.family[0].shape)
+    """The first name that the configuration no longer declares, of the typed table or of tables with a shape; empty: none."""
     shape = state.family[0].shape
+    typed = name_of(shape)
     needed = [typed] if typed else [t.name for t in state.family if t.shape]
     return next((name for name in needed if region.config.table(name, shape) is None), "")
 
 
-def _of_ours_unacknowledged(state: State, table: Table, snapshot: Snapshot | None) -> bool:
-    """Older ones show where another program has taken the table back."""
+def _has_unacknowledged(state: State, table: Table, snapshot: Snapshot | None) -> bool:
+    """Whether the snapshot has a commit of ours later than the last acknowledged; earlier numbers come from a restore."""
     entries = snapshot.since(table.version) if snapshot is not None else ()
     last = max((c.number for c in state.commits[table.name] if c.status == tables.DONE), default=0)
     return any(entry.uid == state.uid and entry.permit > last for entry in entries)

@@ -1,6 +1,6 @@
 """Tables of one shape at one moment, read from their own files without Spark, for `verify` to compare with the records (SPEC K6).
 
-Of what writes and mends tables only where a table's folder is gets asked.
+The code that writes and repairs tables is asked for one thing: where a table's folder is.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from crkafka_core.verify.steady import Snapshot, State
 from crkafka_core.verify.verdict import Findings
 
 NOWHERE = -1
-"""The checkpoint of a row that names none."""
+"""Stands for the checkpoint of a row whose checkpoint column is null."""
 NONE = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True)
 class Range:
-    """Offsets that a checkpoint took of a partition, and how many records there are."""
+    """The offsets [start, stop) of a partition that a checkpoint took, and how many records they hold."""
 
     start: int
     stop: int
@@ -43,10 +43,12 @@ class Range:
 
 
 class Tables:
-    """Tables of one shape, or a single one, at one moment, and the findings about them."""
+    """The tables of one shape, or one plain table, at one moment, with the findings about them."""
 
-    def __init__(self, region: Handle, state: State, snapshots: Mapping[str, Snapshot | None], found: Findings) -> None:
-        self.region, self.state, self.snapshots, self.found = region, state, snapshots, found
+    def __init__(
+        self, region: Handle, state: State, snapshots: Mapping[str, Snapshot | None], findings: Findings
+    ) -> None:
+        self.region, self.state, self.snapshots, self.findings = region, state, snapshots, findings
         table, config = state.family[0], region.config
         declared = config.table(name_of(table.shape) or table.name, table.shape)
         self.topics = declared.topics if declared is not None else None
@@ -54,12 +56,12 @@ class Tables:
         self.placed = self.typed or not table.shape
         """Each row is a record, and names its topic, partition and offset."""
         self.keys = {
-            t.name: tuple(of.keys or ()) for t in state.family if (of := config.table(t.name, t.shape)) is not None
+            t.name: tuple(c.keys or ()) for t in state.family if (c := config.table(t.name, t.shape)) is not None
         }
-        """Table → columns of which it has one row for each value, if it does."""
+        """Table → its key columns: it has one row for each of their values; () if it has no key."""
         skips = declared is not None and declared.on_bad_record == "skip"
         self.of_others = self._of_other_topics(skips=skips)
-        """Checkpoints that were written when the configuration named other topics, which are not known."""
+        """Checkpoints written under an earlier configuration with other topics; which ones is not known."""
         self.expected: dict[int, dict[TP, list[Range]]] = {c: defaultdict(list) for c in state.live}
         """Checkpoint → partition → what was merged of it, in the order of offsets."""
         for piece in state.pieces:
@@ -84,10 +86,10 @@ class Tables:
         return {i for i, rows in given if rows > due[i] or (rows < due[i] and not skips)}
 
     def _skipped(self, *, skips: bool) -> set[int]:
-        """By the counts of their commits; where these do not show it, by today's configuration."""
-        state, found = self.state, set[int]()
+        """Checkpoints with left-out records, by the counts of their commits; else by the present `on_bad_record`."""
+        state, skipped = self.state, set[int]()
         if self.adopted:
-            return found
+            return skipped
         written: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
         for i in state.live:
             written[tuple(state.counting[t.name].get(i, 0) for t in state.family)].append(i)
@@ -98,18 +100,18 @@ class Tables:
             commits = [by_number[t.name][number] for t, number in pairs if number]
             counted = [state.counted(commit) for commit in commits]
             if len(commits) == len(numbers) and None not in counted:
-                found |= {i for i in ids if sum(of[i] for of in counted if of is not None) < due[i]}
+                skipped |= {i for i in ids if sum(rows[i] for rows in counted if rows is not None) < due[i]}
             elif len(commits) == len(numbers) and all(state.filled(commit) == ids for commit in commits):
-                found |= set(ids) if sum(commit.rows for commit in commits) < sum(due[i] for i in ids) else set()
+                skipped |= set(ids) if sum(commit.rows for commit in commits) < sum(due[i] for i in ids) else set()
             elif skips:
-                found |= set(ids)
-        return found
+                skipped |= set(ids)
+        return skipped
 
     def say(
         self, tables: Sequence[Table], text: str, checkpoint: int = 0, tp: TP | None = None, offset: int | None = None
     ) -> None:
         who = f"table{'s' if len(tables) > 1 else ''} {', '.join(t.name for t in tables)}"
-        self.found.add("K6", f"{who}: {text}", checkpoint=checkpoint, tp=tp, offset=offset)
+        self.findings.add("K6", f"{who}: {text}", checkpoint=checkpoint, tp=tp, offset=offset)
 
     def files(self, table: Table) -> Sequence[DataFile]:
         """Data files of the table's version."""
@@ -117,7 +119,7 @@ class Tables:
         return snapshot.files() if snapshot is not None else ()
 
     def storage(self, table: Table) -> Storage:
-        """The folder of its files."""
+        """The storage of the table's folder."""
         if table.name not in self._storages:
             self._storages[table.name] = (
                 open_log(self.region, table).storage
@@ -143,7 +145,7 @@ class Tables:
         return [prefix + name for name in ("topic", "partition", "offset")]
 
     def belongs(self, checkpoint: int) -> bool:
-        """Of the line; or so old that SQL knows nothing of it any more. What is not acknowledged may just be coming."""
+        """Whether the checkpoint is on the line, or too old for SQL to know; a commit that is not acknowledged yet may name it."""
         return checkpoint in self.state.line or self.state.belongs(checkpoint)
 
 
@@ -156,7 +158,7 @@ def groups(*keys: np.ndarray) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
     if not len(keys[0]):
         return
     order = np.lexsort(keys[::-1])
-    there = np.stack([key[order] for key in keys])
-    starts = [0, *(np.flatnonzero(np.any(np.diff(there, axis=1) != 0, axis=0)) + 1).tolist()]
+    ordered = np.stack([key[order] for key in keys])
+    starts = [0, *(np.flatnonzero(np.any(np.diff(ordered, axis=1) != 0, axis=0)) + 1).tolist()]
     for at, stop in zip(starts, [*starts[1:], len(order)], strict=True):
-        yield tuple(there[:, at].tolist()), order[at:stop]
+        yield tuple(ordered[:, at].tolist()), order[at:stop]

@@ -1,4 +1,4 @@
-"""What the oracle found: counts of what it looked at, and the first things that break an invariant."""
+"""The verdict of a verification: counts of what was checked, and the first findings of each invariant."""
 
 from __future__ import annotations
 
@@ -38,26 +38,26 @@ class Finding:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The outcome of one look at a region."""
+    """The outcome of one verification of a region."""
 
     region: str
     head: int
     epoch: int
     checkpoints: int
-    """Merged ones on the line to the head that are kept whole."""
+    """Merged checkpoints on the line whose segments are kept."""
     retired: int
-    """On the line, with only the archive left."""
+    """Checkpoints on the line with only their archive left."""
     superseded: int
-    """Left behind by resets, and still kept."""
+    """Superseded checkpoints that are still kept."""
     partitions: int
     segments: int
     rows: int
-    """Landed on the kept part of the line."""
+    """Rows that landed on the kept part of the line."""
     bytes: int
     orphans: int
     """Files without a name in SQL: invisible, and collected later."""
     truth: str
-    """What it was compared with: ledger, kafka, or nothing."""
+    """Where the expected records came from: ledger, kafka, or nothing else."""
     compared: int
     """Number of `rows` that were compared: Kafka may have deleted the others."""
     seconds: float
@@ -103,18 +103,18 @@ class Verdict:
 
 @dataclass
 class Remembered:
-    """What may never change, as an earlier look saw it (I5, X1); hand the same one to every look."""
+    """Values that may never change or fall, as earlier verifications saw them (I5, X1); pass the same one to each."""
 
     uid: str = ""
     hashes: dict[int, str] = field(default_factory=dict)
     maps: dict[int, dict[TP, int]] = field(default_factory=dict)
     initials: dict[tuple[str, int], int] = field(default_factory=dict)
     counters: dict[str, int] = field(default_factory=dict)
-    """Of the region's row."""
+    """Column of the region's row → its highest value so far."""
 
 
 class Findings:
-    """Collects findings while the oracle looks."""
+    """Collects findings and notes while a region is verified."""
 
     def __init__(self) -> None:
         self.kept: list[Finding] = []

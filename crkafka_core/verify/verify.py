@@ -1,4 +1,4 @@
-"""`verify`: one look at a region, against a ledger or against Kafka."""
+"""`verify`: all invariants of a region, against a ledger or against Kafka."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from crkafka_core.verify.ledger import Ledger
 from crkafka_core.verify.verdict import Findings, Remembered, Verdict
 
 _HOLD = 120.0
-"""Seconds for which a look holds retirement back after its process has died; renewed while it lives (SPEC T1)."""
+"""Seconds for which retirement stays held back after this process has died; renewed while it lives (SPEC T1)."""
 
 _ORDER = [("topic", "ascending"), ("partition", "ascending"), ("offset", "ascending")]
 Replay = Callable[[int, int], pa.Table]
@@ -51,52 +51,52 @@ def verify(
 
     Without a ledger, what landed is compared with Kafka, column by column; `kafka=False` asks Kafka nothing.
     `quiet`: nothing is on its way, so commits must equal the head (I12). `collected`: retirement has just run (I9).
-    `seen`: what an earlier look remembered (I5). `replay` is compared with what landed (I11).
+    `seen`: what earlier verifications remembered (I5). `replay` is compared with the landed rows (I11).
     """
-    began, found = time.monotonic(), Findings()
+    began, findings = time.monotonic(), Findings()
     truth: Truth = LedgerTruth(ledger) if ledger is not None else _of_kafka(region) if kafka else Truth()
     try:
-        with _held(region, found):
+        with _held(region, findings):
             history, storage = region.plane.read(History.read), region.storage()
-            chain.by_sql(history, found, seen or Remembered())
+            chain.by_sql(history, findings, seen or Remembered())
             progress(f"reading what landed in {plural(len(history.kept), 'checkpoint')}")
-            landed = Landed(history, storage, truth, found)
+            landed = Landed(history, storage, truth, findings)
             landed.check()
-            _visible(region, history, found)
-            count = orphans(history, storage, found, collected=collected)
+            _visible(region, history, findings)
+            count = orphans(history, storage, findings, collected=collected)
             if kafka:
                 again, group = partial(region.plane.read, History.read), region.config.group_id
-                commits(history, region.admin(), group, found, quiet=quiet, again=again)
+                commits(history, region.admin(), group, findings, quiet=quiet, again=again)
             if replay is not None:
-                _replay(region, history, replay, found)
+                _replay(region, history, replay, findings)
             progress("reading declared tables")
-            tables = in_tables.look(region, found)
+            tables = in_tables.look(region, findings)
             return _verdict(history, landed, count, tables, time.monotonic() - began)
     finally:
         truth.close()
 
 
 def latest(region: Region, ids: Sequence[int]) -> Findings:
-    """Check some neighbours on the line, oldest first, by what SQL and their segments say; where the first begins, too."""
-    found = Findings()
-    with _held(region, found):
+    """Check some neighbours on the line, given oldest first, by SQL and their segments alone; the start of the first, too."""
+    findings = Findings()
+    with _held(region, findings):
         first = region.plane.read(lambda reader, _: reader.get(Checkpoint, ids[0]))
         before = [first.parent] if first is not None else []
         history = region.plane.read(lambda reader, row: History.read(reader, row, [*before, *ids]))
-        chain.coverage(history, found)
-        chain.merges(history, found)
-        Landed(history.only(ids), region.storage(), Truth(), found).check()
-    return found
+        chain.coverage(history, findings)
+        chain.merges(history, findings)
+        Landed(history.only(ids), region.storage(), Truth(), findings).check()
+    return findings
 
 
 @contextmanager
-def _held(region: Region, found: Findings) -> Iterator[None]:
-    """Nothing is retired meanwhile, neither of the line nor of what a rewind left behind; if this program may write that at all."""
+def _held(region: Region, findings: Findings) -> Iterator[None]:
+    """Hold back all retirement meanwhile; without the right to write, only note that it could not be held."""
     token, holder = uuid.uuid4().hex, f"{whoami()} (crkafka verify)"
     try:
         held = region.plane.do(lambda tx: reading.follow(tx, stream=token, holder=holder, after=0, length=_HOLD))
     except CrkafkaError as refused:
-        found.notes.append(
+        findings.notes.append(
             f"what is retired meanwhile is reported as missing, since nothing could be held: {refused.message}"
         )
         yield
@@ -109,17 +109,17 @@ def _of_kafka(region: Region) -> KafkaTruth:
     known = region.plane.read(lambda reader, row: {TP(i.topic, i.partition) for i in starts.initials(reader)})
     admin = region.admin()
     topics = admin.topics({tp.topic for tp in known})
-    there = {tp for topic, info in topics.items() for tp in info.tps(topic)}
+    present = {tp for topic, info in topics.items() for tp in info.tps(topic)}
     return KafkaTruth(
         region.config.resolved_kafka(),
         {topic: info.id for topic, info in topics.items()},
         compacted=admin.compacted(topics),
-        begins={tp: earliest for tp, (earliest, _) in admin.watermarks(known & there).items()},
+        begins={tp: earliest for tp, (earliest, _) in admin.watermarks(known & present).items()},
     )
 
 
 def _verdict(history: History, landed: Landed, orphans: int, tables: tuple[str, ...], seconds: float) -> Verdict:
-    region, found = history.region, landed.found
+    region, findings = history.region, landed.findings
     on_line = set(history.line)
     return Verdict(
         region=region.name,
@@ -136,29 +136,29 @@ def _verdict(history: History, landed: Landed, orphans: int, tables: tuple[str, 
         truth=landed.truth.name,
         compared=landed.compared,
         seconds=round(seconds, 3),
-        findings=tuple(found.kept),
-        broken=dict(found.counts),
-        notes=tuple(found.notes),
+        findings=tuple(findings.kept),
+        broken=dict(findings.counts),
+        notes=tuple(findings.notes),
         tables=tables,
     )
 
 
-def _visible(region: Region, history: History, found: Findings) -> None:
-    """I13: what a reader would read is named by merged checkpoints of the line, and all of it."""
+def _visible(region: Region, history: History, findings: Findings) -> None:
+    """I13: a reader reads exactly the segments that merged checkpoints of the line name."""
     kept = [i for i in history.line if history.merged.get(i)]
     if not kept:
         return
     try:
         plan = region.plane.read(lambda reader, row: reading.plan(reader, row, ids=kept))
     except CrkafkaError as error:
-        found.add("I13", f"the line cannot be read: {error}", checkpoint=history.region.head)
+        findings.add("I13", f"the line cannot be read: {error}", checkpoint=history.region.head)
         return
     named = {s.path for i in kept for s in history.segments.get(i, ())}
     for path in sorted({s.path for s in plan.segments} ^ named):
-        found.add("I13", "a reader would read another set of segments than the merged checkpoints name", path=path)
+        findings.add("I13", "a reader would read another set of segments than the merged checkpoints name", path=path)
 
 
-def _replay(region: Region, history: History, replay: Replay, found: Findings) -> None:
+def _replay(region: Region, history: History, replay: Replay, findings: Findings) -> None:
     """I11: a replay of the whole line gives the rows that landed."""
     kept = [i for i in history.line if history.merged.get(i)]
     if not kept:
@@ -170,7 +170,7 @@ def _replay(region: Region, history: History, replay: Replay, found: Findings) -
     first = pa.concat_tables([SCHEMA.empty_table(), *(read_segment(storage, path, SCHEMA.names) for path in paths)])
     first = first.sort_by(_ORDER)
     if again.num_rows != first.num_rows:
-        found.add(
+        findings.add(
             "I11",
             f"a replay of ({after}, {kept[-1]}] gives {plural(again.num_rows, 'row')}, {first.num_rows} landed",
             checkpoint=kept[-1],
@@ -178,7 +178,7 @@ def _replay(region: Region, history: History, replay: Replay, found: Findings) -
         return
     for name in SCHEMA.names:
         if not again.column(name).combine_chunks().equals(first.column(name).combine_chunks()):
-            found.add(
+            findings.add(
                 "I11", f"a replay of ({after}, {kept[-1]}] gives another {name} than what landed", checkpoint=kept[-1]
             )
             return

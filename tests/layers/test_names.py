@@ -23,6 +23,7 @@ ROOMS = (
     "crkafka_core/hosts",
     "crkafka_core/segments",
     "crkafka_core/region",
+    "crkafka_core/verify",
     "crkafka_core/testing",
     "scripts/run_suites.py",
     "tests/rigs",
