@@ -44,19 +44,19 @@ def _one_of(name: str, value: str, known: tuple[str, ...]) -> str:
     return value
 
 
-def begin(level: str, form: str, *, who: str = "", anew: bool = False) -> None:
-    """Log to stderr from now on; `who` is a member's name. A program that logs already goes on as it does, unless `anew`."""
+def begin(level: str, form: str, *, who: str = "", force: bool = False) -> None:
+    """Log to stderr from now on; `who` is a member's name. A program that logs already keeps its own handlers, unless `force`."""
     handler = logging.StreamHandler(sys.stderr)
     if form == "json":
         handler.setFormatter(_Json(who))
     elif who:
-        said = who.replace("%", "%%")
-        handler.setFormatter(_Text(f"%(asctime)s %(levelname)s {said} %(threadName)s %(name)s: %(message)s"))
+        name = who.replace("%", "%%")
+        handler.setFormatter(_Text(f"%(asctime)s %(levelname)s {name} %(threadName)s %(name)s: %(message)s"))
     else:
         handler.setFormatter(_Text(logging.BASIC_FORMAT))
     if who:
         about(who.rpartition("/")[0])
-    logging.basicConfig(level=level, handlers=[handler], force=anew)
+    logging.basicConfig(level=level, handlers=[handler], force=force)
     # Python would print warnings, and an error that nobody caught, past the log, with all that they say.
     logging.captureWarnings(True)
     if sys.unraisablehook is sys.__unraisablehook__:
@@ -128,7 +128,7 @@ class _Json(logging.Formatter):
         self._who = who
 
     def format(self, record: logging.LogRecord) -> str:
-        said = {
+        fields = {
             "time": datetime.fromtimestamp(record.created).astimezone().isoformat(timespec="milliseconds"),
             "level": record.levelname,
             "logger": record.name,
@@ -136,16 +136,16 @@ class _Json(logging.Formatter):
             "message": record.getMessage(),
         }
         if _region:
-            said["region"] = _region
+            fields["region"] = _region
         if self._who:
-            said["member"] = self._who
+            fields["member"] = self._who
         if record.exc_text or record.exc_info:  # the text is there already where secrets were removed from it
-            said["exception"] = record.exc_text or self.formatException(record.exc_info)  # type: ignore[arg-type]
-        return json_text(said)
+            fields["exception"] = record.exc_text or self.formatException(record.exc_info)  # type: ignore[arg-type]
+        return json_text(fields)
 
 
 def cap(file: Path, most: int = MOST) -> None:
-    """Begin a log file anew that has grown too long; the process that appends to it goes on, and needs not know."""
+    """Empty a log file that has grown too long; the process that appends to it goes on unaware."""
     try:
         if file.stat().st_size <= most:
             return

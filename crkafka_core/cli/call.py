@@ -1,4 +1,4 @@
-"""What verbs share: the configuration and its options, the answer as text or as JSON, the question before something is destroyed."""
+"""Common parts of verbs: the configuration and its options, the answer as text or as JSON, the question before something is destroyed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T", "RegionConfig", "Address")
 DEFAULT_FILE = Path("region.yaml")
 MOST = 2**63 - 1
-"""Of any number in SQL."""
+"""The largest number that SQL stores."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Call:
 
 
 class Answer(NamedTuple):
-    """What a verb prints: `value` with --json, else `text`, or what this function prints, and the notes on stderr."""
+    """The answer of a verb: `value` with --json, else `text`, or what this function prints, and the notes on stderr."""
 
     value: Any
     text: str | Callable[[], None] = ""
@@ -167,12 +167,12 @@ def called(config_file: Path | None, region_name: str | None) -> Call:
     return replace(call, config_file=config_file or call.config_file, region_name=region_name or call.region_name)
 
 
-def number(least: float, most: float = MOST, *, of: type[int] | type[float] = int) -> Callable[[Any], float]:
+def number(least: float, most: float = MOST, *, kind: type[int] | type[float] = int) -> Callable[[Any], float]:
     """Converts an option to a number within bounds, or refuses it by a sentence."""
 
     def convert(text: Any) -> float:
         try:
-            value = of(text)
+            value = kind(text)
         except ValueError:
             raise click.BadParameter(f"{text!r} is not a number") from None
         if least <= value <= most:

@@ -269,7 +269,7 @@ def registry(config: RegionConfig, _: Stored) -> str:
 
 def by_registry(config: RegionConfig) -> list[TypedConfig]:
     """The `typed` sections of tables whose schema is in the registry."""
-    of_topics = (t for topic in config.topics or () for of in config.of_topic(topic) for t in of.own[:1])
+    of_topics = (t for topic in config.topics or () for section in config.of_topic(topic) for t in section.own[:1])
     return [t.typed for t in (*config.tables, *of_topics) if t.typed is not None and t.typed.registered]
 
 

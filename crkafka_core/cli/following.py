@@ -1,4 +1,4 @@
-"""What `crkafka host` prints while it runs: each event of its region, and what the region waits for."""
+"""The lines that `crkafka host` prints while it runs: each event of its region, and what the region waits for."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Follower:
             self._tell(f"waiting for {WAITED:.0f} s: {self._why() or what}; {self._more}")
 
     def _fence(self, epoch: int) -> None:
-        """Name the tables that no process here makes follow: a host without Spark fences only those that need none, by its feeder."""
+        """Name the tables that no process here can fence: a host without Spark fences only those that need none, by its feeder."""
         unfenced = self._region.plane.read(lambda reader, _: epochs.unfenced(reader))
         for table in (each.name for each in unfenced if tables.needs_spark(each)):
             if (epoch, table) not in self._fences and not self._fed(table):

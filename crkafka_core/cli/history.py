@@ -19,7 +19,7 @@ from crkafka_core.plane.checkpoints import inside, newest
 
 @dataclass(frozen=True)
 class Detail:
-    """One checkpoint with all that belongs to it."""
+    """One checkpoint with its offsets, contributions and segments."""
 
     checkpoint: Checkpoint
     offsets: tuple[MergedOffset, ...]

@@ -28,7 +28,7 @@ _YEAR = 366 * 86_400
 
 WAIT = click.option("--wait/--no-wait", default=True, show_default=True, help="Wait until it is done.")
 TIMEOUT = click.option(
-    "--timeout", type=number(0, _YEAR, of=float), metavar="SECONDS", help="Wait at most so long; then exit code 1."
+    "--timeout", type=number(0, _YEAR, kind=float), metavar="SECONDS", help="Wait at most so long; then exit code 1."
 )
 
 

@@ -162,7 +162,7 @@ def cli(ctx: click.Context, config_file: Path | None, region_name: str | None, l
     ctx.obj = Call(config_file, region_name)
     if log_format is not None:
         os.environ["CRKAFKA_LOG_FORMAT"] = log_format
-        logs.begin(logs.level("CRITICAL"), log_format, anew=True)
+        logs.begin(logs.level("CRITICAL"), log_format, force=True)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

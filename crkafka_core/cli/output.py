@@ -1,4 +1,4 @@
-"""What a verb prints: its answer on stdout, as JSON, a table or aligned text; progress and notes on stderr."""
+"""Output of a verb: its answer on stdout, as JSON, a table or aligned text; progress and notes on stderr."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def progress(what: str, *, quiet: bool = False) -> Iterator[Say]:
 
 
 def _words(step: str) -> str:
-    """The step without its numbers, which do not make it another step."""
+    """The step without its numbers: a step that differs only in them is the same one."""
     return re.sub(r"[\d.,]+", "", step)
 
 

@@ -92,10 +92,10 @@ def _print(marks: list[PauseMark]) -> None:
 @MEMBER
 def resume(config: RegionConfig, what: str, *, kind: str | None = None, member: str = "") -> Answer:
     """Remove the mark on WHAT; exit code 1 if it has none."""
-    of = kind or kind_of(what)
+    kind = kind or kind_of(what)
     with control_plane(config) as plane:
-        gone = plane.do(lambda tx: pauses.resume(tx, of, what, member=member, by=whoami()))
-    value = {"kind": of, "what": what, "member": member, "was_paused": gone}
+        gone = plane.do(lambda tx: pauses.resume(tx, kind, what, member=member, by=whoami()))
+    value = {"kind": kind, "what": what, "member": member, "was_paused": gone}
     return Answer(
-        value, f"{of} {what} {'flows again' if gone else 'was not paused by such a mark'}", code=int(not gone)
+        value, f"{kind} {what} {'flows again' if gone else 'was not paused by such a mark'}", code=int(not gone)
     )

@@ -1,4 +1,4 @@
-"""What a verb opens: the control plane alone, without Kafka and Spark; a Spark session, at its first use."""
+"""Resources of a verb: the control plane alone, without Kafka and Spark; a Spark session, at its first use."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def control_plane(config: RegionConfig | Address) -> Iterator[ControlPlane]:
 
 
 def means(config: RegionConfig, say: Say, *, then: str = "", pool: Pool | None = None) -> Means:
-    """What tables are written with; Spark starts when it has rows to make. `then` is the step that follows its start."""
+    """The means to write tables; Spark starts when it has rows to make. `then` is the step that follows its start."""
     from crkafka_core.lake.road import Means
 
     session = lazy_session(config, say, then=then)

@@ -72,7 +72,7 @@ def watch(config: RegionConfig | Address, *, interval: float = 1.0) -> Iterator[
 @click.option("--watch", "live", is_flag=True, help="A live view until Ctrl-C; with --json one line for each view.")
 @click.option(
     "--interval",
-    type=number(0.1, of=float),
+    type=number(0.1, kind=float),
     metavar="SECONDS",
     help="Seconds between two views of --watch [default: 1].",
 )

@@ -148,8 +148,8 @@ def replay(config: RegionConfig, table: str, *, after: int, upto: int, say: Say 
     if early := [each for each in done.checkpoints if each > done.acknowledged]:
         came = plural(len(early), "of them came before its turn", "of them came before their turn")
         notes = [f"{came}: {table} is at checkpoint {done.acknowledged}; its next advance writes them again, in place"]
-    written, of = plural(done.rows, "row"), plural(len(done.checkpoints), "checkpoint")
-    return Answer(done, f"{written} of {of} written into {table}{done.did_not_fit}", notes)
+    written, filled = plural(done.rows, "row"), plural(len(done.checkpoints), "checkpoint")
+    return Answer(done, f"{written} of {filled} written into {table}{done.did_not_fit}", notes)
 
 
 def _family(region: Region, table: str) -> list[str]:

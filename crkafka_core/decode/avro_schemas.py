@@ -142,8 +142,8 @@ class _Sizes:
         if isinstance(schema, str) and schema in self._named:
             if schema not in self._fields:
                 self._fields[schema] = 0
-                of = self._named[schema][0].get("fields", ())
-                self._fields[schema] = len(of) + sum(self.fields(f["type"]) for f in of)
+                fields = self._named[schema][0].get("fields", ())
+                self._fields[schema] = len(fields) + sum(self.fields(f["type"]) for f in fields)
             return self._fields[schema]
         if isinstance(schema, dict):
             return self.fields(schema["name"] if "name" in schema else schema["type"])

@@ -151,13 +151,13 @@ def blobs(data: Numbers, start: Numbers, end: Numbers) -> pa.Array:
     return every.take(pa.array(np.arange(0, len(offsets), 2)))
 
 
-def placed(pieces: Sequence[pa.Array], rows: Sequence[Numbers], of: int, kind: pa.DataType) -> pa.Array:
-    """`of` values: the pieces at their rows, null at all others. A later piece replaces an earlier one at the same row."""
+def placed(pieces: Sequence[pa.Array], rows: Sequence[Numbers], count: int, kind: pa.DataType) -> pa.Array:
+    """`count` values: the pieces at their rows, null at all others. A later piece replaces an earlier one at the same row."""
     if not pieces:
-        return pa.nulls(of, kind)
-    if len(pieces) == 1 and len(rows[0]) == of:
+        return pa.nulls(count, kind)
+    if len(pieces) == 1 and len(rows[0]) == count:
         return pieces[0]
-    place = np.full(of, -1, np.int64)
+    place = np.full(count, -1, np.int64)
     place[np.concatenate(rows)] = np.arange(sum(map(len, rows)))
     return pa.concat_arrays(pieces).take(pa.array(place, mask=place < 0))
 

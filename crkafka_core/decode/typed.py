@@ -110,12 +110,12 @@ def of_file(typed: TypedConfig, name: str) -> tuple[Decoder, pa.StructType]:
 
 def of_schema(asked: Registry, typed: TypedConfig, schema: Schema) -> tuple[Decoder, pa.StructType]:
     """Decoder and columns by a schema of a registry."""
-    of = (
+    columns_of = (
         registry_columns.json_schema
         if typed.json_file
         else registry_columns.avro
         if typed.avro
         else registry_columns.protobuf
     )
-    decoder, columns = of(asked, schema)
+    decoder, columns = columns_of(asked, schema)
     return decoder, arrow_types.of_columns(columns)

@@ -74,7 +74,7 @@ class Limits:
 
 
 _KNOWN = frozenset(f.name for f in dataclasses.fields(Limits))
-"""A newer program, or an older one, may have stored one more: members that still run need not know it (docs/upgrading.md)."""
+"""Limits that this program knows: a newer or older one may have stored others, which are ignored (docs/upgrading.md)."""
 
 
 @lru_cache(maxsize=256)
@@ -88,7 +88,7 @@ def of(region: Region) -> Limits:
 
 
 def dump(limits: Limits) -> str:
-    """As stored: only what differs from the defaults, so that an upgrade may better a default."""
+    """The stored form: only values that differ from the defaults, so that an upgrade may change a default."""
     default = Limits()
     return json.dumps(
         {

@@ -36,7 +36,7 @@ TRANSITIONS: dict[Phase, frozenset[Phase]] = {
 """RUNNING is entered only by merge (from CUTTING) and by resume (from BIRTH, RESETTING)."""
 
 UNSETTLED = frozenset({Phase.BIRTH, Phase.RESETTING, Phase.REWINDING})
-"""Phases in which members come to rest on their starts and nothing flows."""
+"""Phases without a flow of records, in which members wait at their starts."""
 
 
 FLOWING = frozenset({Phase.RUNNING, Phase.CUTTING})

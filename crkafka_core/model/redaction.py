@@ -13,9 +13,9 @@ _ASSIGNED = re.compile(
 )
 _HIDDEN = "***"
 _SHORTEST = 4
-"""Shorter secrets are removed by place only: their values may be parts of ordinary words."""
+"""Least length of a secret that is removed by its value: a shorter one may be part of ordinary words."""
 _known: set[str] = set()
-"""Iterate over a copy: other threads change it."""
+"""Remembered secrets. Other threads change it: iterate over a copy."""
 
 
 def remember(secret: str) -> bool:

@@ -101,7 +101,7 @@ class Checkpoint(Row):
     @property
     def rows_for_tables(self) -> int:
         """Number of merged rows without those erased since."""
-        return self.rows - sum(len(offsets) for of in self.erased.values() for offsets in of.values())
+        return self.rows - sum(len(offsets) for partitions in self.erased.values() for offsets in partitions.values())
 
 
 @dataclass(frozen=True, slots=True)

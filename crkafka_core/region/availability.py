@@ -117,7 +117,7 @@ def _cut_below(plane: ControlPlane, admin: Admin, target: int, wanted: Mapping[T
         for tp, o in rows.items()
         if o.leader_epoch >= 0 and wanted.get(tp) == o.to_offset and tp in holds.ends
     }
-    asked = {tp: of for tp, of in asked.items() if starts.gap(of[0], *holds.ends[tp]) is None}
+    asked = {tp: known for tp, known in asked.items() if starts.gap(known[0], *holds.ends[tp]) is None}
     return admin.cut_below(asked) if asked else {}
 
 

@@ -68,7 +68,7 @@ def only_host(region: Region, *, say: Callable[[str], None] = lambda _: None) ->
 
 
 def check_still_ours(host: Host, right: DriverLease, *, more: str) -> None:
-    """Raise if another host has taken over, or no member will start: this host ends then, without stopping the region.
+    """Raise if another host has taken over, or no member will start; the caller then ends without stopping the region.
 
     `more`: where a person finds more, for the error.
     """

@@ -55,7 +55,7 @@ class Way:
     """Whether tables are declared while it runs."""
 
     def families(self, reader: Reader, row: Region) -> list[list[Table]]:
-        """Its tables, each with all that are written together with it."""
+        """The tables of this way, in families that are written together."""
         raise NotImplementedError
 
     def why_not(self) -> str:
@@ -82,7 +82,7 @@ class Way:
         raise NotImplementedError
 
     def explained(self, error: BaseException) -> str:
-        """A sentence for an error that is none of ours; empty if it knows none."""
+        """A sentence for an error of a foreign library; empty if this way knows none."""
         return ""
 
     def cancel(self) -> float:
@@ -259,7 +259,7 @@ class Keeper(Loop):
     # On the thread of a family
 
     def _write(self, name: str, work: Callable[[str], object]) -> bool:
-        """Whether it is done, or can be tried again at once."""
+        """Do one piece of work on a table; whether it is done, or can be tried again at once."""
         try:
             work(name)
         except LeaseHeld:

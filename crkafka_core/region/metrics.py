@@ -129,7 +129,7 @@ def prometheus(region: Region) -> str:
 
 
 def exposed(name: str, status: Callable[[], Status], timings: Timings) -> str:
-    """What a region's status gives to Prometheus; that the control plane is away is a metric, and no error."""
+    """The samples of a region's status; a control plane that is away is a sample too, and no error."""
     registry = CollectorRegistry()
     up = Gauge(
         "crkafka_control_plane_up", "1 when the control plane answered this question.", ["region"], registry=registry

@@ -36,7 +36,7 @@ def refuse_other_keys(was: str, config: RegionConfig, known: Iterable[Table]) ->
 
 
 def refuse_other_templates(config: RegionConfig, known: Iterable[Table]) -> None:
-    """Refuse templates by which the table of a topic would be another than it is, or that give it none any more."""
+    """Refuse templates that would give a topic another table than it has, or none."""
     gone = list[str]()
     for row in known:
         for table in _of_template(config, topic_of(row.shape)):
@@ -67,7 +67,7 @@ def declare_new(plane: ControlPlane, config: RegionConfig, *, by: str) -> None:
 
 
 def refuse_storage_without_segments(plane: ControlPlane, config: RegionConfig, was: str) -> None:
-    """Refuse another storage without the segments that a table lacks: it would wait for them for ever. `was`: as above."""
+    """Refuse a new storage without segments that a table still has to take: it would wait for ever. `was`: the old configuration."""
     before = json.loads(was or "{}")
     if not before or (before.get("storage"), before.get("storage_options", {})) == (
         config.storage,
@@ -86,7 +86,7 @@ def refuse_storage_without_segments(plane: ControlPlane, config: RegionConfig, w
 
 
 def _of_template(config: RegionConfig, topic: str) -> Iterator[TableConfig]:
-    return (table for of in config.of_topic(topic) for table in of.own) if topic else iter(())
+    return (table for section in config.of_topic(topic) for table in section.own) if topic else iter(())
 
 
 def _in_words(keys: tuple[str, ...]) -> str:

@@ -20,7 +20,7 @@ T = TypeVar("T")
 Progress = Callable[[str], None]
 TICK = 0.25
 _DURATION = re.compile(r"[\d.]+ s\b")
-"""A longer wait for the same is no other step."""
+"""A duration in the text of a step: a step that differs only in it is the same one."""
 
 
 class CutAborted(Refused):

@@ -1,4 +1,4 @@
-"""What obstore lacks for S3, by botocore: the credentials of a profile or role, and an end of unfinished uploads (SPEC T3)."""
+"""Functions of S3 that obstore lacks, by botocore: the credentials of a profile or role, and an end of unfinished uploads (SPEC T3)."""
 
 from __future__ import annotations
 

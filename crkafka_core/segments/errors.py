@@ -34,7 +34,7 @@ _HINTS = {
 }
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound")
 _NO_FILE = re.compile(rf"NoSuchUpload|{_NO_BUCKET.pattern}")
-"""Codes of what is missing and is not a file, though obstore raises Python's error for a missing file."""
+"""Codes of missing things other than files, for which obstore raises Python's error for a missing file."""
 _WORDS = (
     (re.compile(r"libjvm|libhdfs"), "HDFS needs Java and Hadoop's native client, libhdfs, on this machine."),
     (
@@ -65,7 +65,7 @@ _OF_LIBRARY = (
     re.compile(r"\A.*credential provider: \w+: ()(.*)"),
     re.compile(r"\A.* - ()(.*)"),
 )
-"""Where obstore's text has the reason."""
+"""Matches the reason in a text of obstore."""
 _PROBE = re.compile(r"/\.check-[\w-]+$")
 """A test file of `Storage.check`."""
 

@@ -164,9 +164,9 @@ class Storage(ABC):
     def delete(self, path: str) -> bool:
         """Remove a file; False if it did not exist, which is no error: a deletion may be repeated."""
 
-    def each(self, work: Callable[[T], R], of: Iterable[T]) -> Sequence[R]:
+    def each(self, work: Callable[[T], R], items: Iterable[T]) -> Sequence[R]:
         """Results of `work` for each of many files, in their order, or its first error; `at_once` of them at the same time."""
-        files = [*of]
+        files = [*items]
         if min(self.at_once, len(files)) < 2:
             return [work(one) for one in files]
         with ThreadPool(

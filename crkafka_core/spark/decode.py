@@ -39,9 +39,9 @@ class Decoded:
     good: DataFrame
     """The columns of the source that are kept, and the decoded ones."""
     dead: DataFrame
-    """The columns of the source, and why: a dead-letter table."""
+    """The columns of the source, and the reason: a dead-letter table."""
     skipped: DataFrame | None
-    """With `on_bad_record="skip"`: what is in neither, to be counted."""
+    """With `on_bad_record="skip"`: the bad records, which are in neither frame, to be counted."""
     on_bad_record: OnBadRecord
     counts: Observation
     """After an action on `good`: `rows`, `good`, `bad` and `tombstones` of what it read. A sort reads twice, and counts so."""
@@ -143,7 +143,7 @@ def _decoded(
 
 
 def without_null_lists(rows: DataFrame) -> tuple[DataFrame, list[str]]:
-    """The rows with empty lists for null ones, each beside a column of which were null; and the names of the columns of lists.
+    """The rows with null lists emptied, each beside a column that marks the null ones; and the names of the list columns.
 
     Spark asks for the size of a batch after each row that it gives to Python, and Arrow goes through all null lists since the last
     other one each time: records without headers would take ten times as long (docs/clients.md C-P16).

@@ -44,8 +44,10 @@ from crkafka_core.spark.decode import WAS_NULL, Decoded, one_pass, without_null_
 from crkafka_core.spark.schema import CHECKPOINT, no_records
 
 Shape = Callable[[DataFrame], DataFrame | Decoded | Mapping[str, DataFrame]]
-"""Makes a table's rows of a checkpoint's, row by row, and keeps the column `crkafka_checkpoint`. Several outputs, by name, are several
-tables: each row has to be in exactly one."""
+"""A function from a checkpoint's rows to a table's, row by row, which keeps the column `crkafka_checkpoint`.
+
+Several outputs, by name, are several tables: each row has to be in exactly one.
+"""
 
 
 def means(spark: SparkSession | None) -> Means:
@@ -118,9 +120,9 @@ class FrameShape:
         files: list[NewFile] = []
         counts = Counter[int]()
         for row in tasks.collect():
-            made, of = pickle.loads(row[0])
+            made, rows_of_each = pickle.loads(row[0])
             files += made
-            counts.update(of)
+            counts.update(rows_of_each)
         return files, counts
 
 

@@ -129,7 +129,7 @@ def _by_tasks(spark: SparkSession, config: RegionConfig, shares: Sequence[Work],
 def take(
     region: Handle, *, ids: Collection[int] | None = None, after: int | None = None, upto: int | None = None
 ) -> tuple[Reading, Hold]:
-    """A plan and what holds its segments until it is let go (SPEC T1)."""
+    """A plan, and the hold on its segments, to be released by the caller (SPEC T1)."""
     erase.note_again(region)
     token = f"read-{region.runtime.unique()}"
     length = region.plane.read(lambda _, row: limits.of(row).driver_lease)

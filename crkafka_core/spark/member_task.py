@@ -27,7 +27,7 @@ class MemberEnded(RuntimeError):
 
 def be_member(config_json: str, name: str, log_level: str, log_format: str = "text") -> int:
     """Run this member until its clean end; the exit code."""
-    logs.begin(log_level, log_format, who=name, anew=True)  # Spark reuses Python processes, also of another member
+    logs.begin(log_level, log_format, who=name, force=True)  # Spark reuses Python processes, also of another member
     config = RegionConfig.from_json(config_json)
     context = TaskContext.get()
     _back_off(config, name, context.attemptNumber() if context else 0)

@@ -298,7 +298,7 @@ class StreamReader(DataSourceStreamReader):
         return rows_of(*partition.value)
 
     def commit(self, end: dict[str, int]) -> None:
-        """Allow the retirement of what was read."""
+        """Allow the retirement of checkpoints up to `end`."""
         self._follow(int(end["checkpoint"]))
 
     def stop(self) -> None:
@@ -313,7 +313,7 @@ class StreamReader(DataSourceStreamReader):
         )
 
     def _check_fork(self, at: int) -> None:
-        """Refuse a stream that has read what a rewind superseded: only a person can remove that from its target (SPEC K4)."""
+        """Refuse a stream that has read superseded checkpoints: only a person can remove their rows from its target (SPEC K4)."""
         if not at:
             return
 

@@ -28,7 +28,7 @@ from crkafka_core.spark.schema import CHECKPOINT, no_records
 def advance(
     spark: SparkSession | None, region: Handle, name: str, *, limit: int | None = None, upto: int | None = None
 ) -> Committed | None:
-    """Write what follows the table's acknowledged checkpoint, in all tables of its shape; at most `limit` checkpoints, and not past
+    """Write the checkpoints after the table's acknowledged one into all tables of its shape; at most `limit` checkpoints, and not past
     `upto`. None: nothing new.
     """
     return road.advance(region, name, limit=limit, upto=upto, means=means(spark))
@@ -54,12 +54,12 @@ def fence_all(spark: SparkSession | None, region: Handle) -> list[Table]:
 
 
 def look(_: SparkSession | None, region: Handle, name: str) -> TableAudit:
-    """Compare a table with what SQL says it holds."""
+    """Compare a table with the rows that SQL expects in it."""
     return audit.look(region, name)
 
 
 def mend(spark: SparkSession | None, region: Handle, name: str) -> Committed | None:
-    """Undo commits of others: remove foreign rows, and write checkpoints again that have other rows than were merged."""
+    """Undo other programs' commits: remove foreign rows, and rewrite checkpoints whose rows differ from the merged ones."""
     audited = audit.look(region, name)
     return None if audited.clean else road.mend(region, name, audited, means=means(spark))
 

@@ -317,10 +317,10 @@ class _Outcome:
     def __init__(self) -> None:
         self.awaited = 0
         self.error: str | None = None
-        self._found: dict[TP, tuple[list[int], list[int]]] = {}
+        self._committed: dict[TP, tuple[list[int], list[int]]] = {}
 
     def __len__(self) -> int:
-        return sum(len(offsets) for offsets, _ in self._found.values())
+        return sum(len(offsets) for offsets, _ in self._committed.values())
 
     def report(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
@@ -328,10 +328,10 @@ class _Outcome:
             return
         value: Any = message.value()
         tp: Any = TP(str(message.topic()), message.partition() or 0)
-        offsets, seqs = self._found.setdefault(tp, ([], []))
+        offsets, seqs = self._committed.setdefault(tp, ([], []))
         offsets.append(message.offset() or 0)
         seqs.append(int(value[SEQ_AT]))
 
     def enter(self, ledger: Ledger) -> None:
-        for tp, (offsets, seqs) in self._found.items():
+        for tp, (offsets, seqs) in self._committed.items():
             ledger.add(tp, offsets, seqs)

@@ -73,7 +73,7 @@ def test_and_every_line_of_a_log(who: str, capsys: pytest.CaptureFixture[str]) -
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     try:
-        logs.begin("INFO", "text", who=who, anew=True)
+        logs.begin("INFO", "text", who=who, force=True)
         logging.getLogger("x").warning("client %s", EVIL + "\nERROR:root:forged")
     finally:
         root.handlers[:] = handlers

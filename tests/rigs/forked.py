@@ -44,7 +44,7 @@ class ForkedProcess:
         if log is not None:
             log.parent.mkdir(parents=True, exist_ok=True)
         reading, self._leash = os.pipe()
-        self._told, telling = os.pipe()
+        self._exit_pipe, telling = os.pipe()
         self._lock = threading.Lock()
         self._code: int | None = None
         request = {"log": str(log or ""), "folder": str(Path.cwd()), "environment": dict(os.environ)}
@@ -78,7 +78,7 @@ class ForkedProcess:
 
     def __del__(self) -> None:
         self._let_go()
-        os.close(self._told)
+        os.close(self._exit_pipe)
 
     def _ended(self, patience: float | None) -> int | None:
         if self._code is None and self._hears(patience):
@@ -90,7 +90,7 @@ class ForkedProcess:
 
     def _hears(self, patience: float | None) -> bool:
         waiting = select.poll()
-        waiting.register(self._told, select.POLLIN)
+        waiting.register(self._exit_pipe, select.POLLIN)
         return bool(waiting.poll(None if patience is None else patience * 1000))
 
     def _let_go(self) -> None:
@@ -102,7 +102,7 @@ class ForkedProcess:
         """A line from the keeper."""
         word = b""
         while not word.endswith(b"\n"):
-            letter = os.read(self._told, 1)
+            letter = os.read(self._exit_pipe, 1)
             if not letter:
                 raise RuntimeError("The template of forked members is gone.")
             word += letter
