@@ -26,20 +26,20 @@ def same_both_ways(decoder: Decoder, kind: pa.DataType, values: list[bytes | Non
     if bulk is not None:
 
         def counted(given: pa.Array) -> pa.Array:
-            found = bulk(given)
-            found.validate(full=True)
-            by_itself[0] += len(found) - found.null_count
-            return found
+            structs = bulk(given)
+            structs.validate(full=True)
+            by_itself[0] += len(structs) - structs.null_count
+            return structs
 
         many._bulk = counted
-    found, reasons = many.decode(batch)
+    structs, reasons = many.decode(batch)
     right, why = alone.decode(batch)
     differing = [row for row in zip(values, reasons, why, strict=True) if row[1] != row[2]]
     assert not differing, differing
-    assert found.type == right.type
-    found.validate(full=True)
+    assert structs.type == right.type
+    structs.validate(full=True)
     # As text: a number that is none is the same as another, and -0.0 is not 0.0.
-    rows = zip(values, map(repr, found.to_pylist()), map(repr, right.to_pylist()), strict=True)
+    rows = zip(values, map(repr, structs.to_pylist()), map(repr, right.to_pylist()), strict=True)
     wrong = [row for row in rows if row[1] != row[2]]
     assert not wrong, wrong
     return by_itself[0]

@@ -20,10 +20,10 @@ def test_types_are_those_of_spark_there_and_back() -> None:
     inner = columns.struct({kind[:7] + str(i): (kind, i % 2 == 0) for i, kind in enumerate(KINDS)})
     fields = {"one": (inner, False), "list": (columns.array(inner), True), "map": (columns.mapping("long"), True)}
     whole = columns.struct(fields | {"deep": (columns.array(columns.mapping(columns.array("string"))), False)})
-    found = arrow_types.of_columns(whole)
+    arrow_fields = arrow_types.of_columns(whole)
     spark = StructType.fromJson(whole)
-    assert pa.schema(found) == to_arrow_schema(spark)
-    assert from_arrow_schema(pa.schema(found), prefer_timestamp_ntz=True) == spark
+    assert pa.schema(arrow_fields) == to_arrow_schema(spark)
+    assert from_arrow_schema(pa.schema(arrow_fields), prefer_timestamp_ntz=True) == spark
 
 
 def test_decoding_imports_neither_spark_nor_dagster() -> None:

@@ -292,8 +292,8 @@ def record(*fields: tuple[str, Any], **more: Any) -> dict[str, Any]:
 
 
 def written(schema: dict[str, Any], *rows: dict[str, Any]) -> list[bytes]:
-    found = [encoded(fastavro.parse_schema(schema), row) for row in rows]
-    return [each for each in found if each is not None]
+    encoded_rows = [encoded(fastavro.parse_schema(schema), row) for row in rows]
+    return [each for each in encoded_rows if each is not None]
 
 
 def in_bulk(schema: Any, kind: pa.DataType, values: list[bytes], reader: Any = None) -> int:
@@ -350,9 +350,9 @@ INNER = {"type": "record", "name": "Inner", "fields": [{"name": "n", "type": "lo
     ],
 )
 def test_what_is_plain_is_read_in_bulk(schema: Any, kind: pa.DataType, value: Any) -> None:
-    of = record(("at", schema))
-    values = [encoded(fastavro.parse_schema(bare(of)), {"at": value})] * 3
-    assert same_both_ways(Avro(schema=json.dumps(of)), pa.struct([("at", kind)]), values) == 3
+    writer_schema = record(("at", schema))
+    values = [encoded(fastavro.parse_schema(bare(writer_schema)), {"at": value})] * 3
+    assert same_both_ways(Avro(schema=json.dumps(writer_schema)), pa.struct([("at", kind)]), values) == 3
 
 
 @pytest.mark.parametrize(
@@ -368,7 +368,7 @@ def test_what_is_plain_is_read_in_bulk(schema: Any, kind: pa.DataType, value: An
     ],
 )
 def test_what_a_schema_became_is_read_in_bulk(writer: Any, latest: Any) -> None:
-    of = record(("gone", "string"), ("at", writer), ("same", INNER))
+    writer_schema = record(("gone", "string"), ("at", writer), ("same", INNER))
     now = record(("same", INNER), ("at", latest), ("note", ["null", "string"]), ("size", "long"))
     now["fields"][2]["default"], now["fields"][3]["default"] = None, 5
     types = {"array": pa.list_(pa.int64()), "double": pa.float64(), "long": pa.int64(), "enum": pa.string()}
@@ -380,8 +380,8 @@ def test_what_a_schema_became_is_read_in_bulk(writer: Any, latest: Any) -> None:
         ("same", pa.struct([("n", pa.int64())])),
     ]
     value = {"enum": "A", "array": [1, 2]}.get(name, 3)
-    values = written(of, {"gone": "x", "at": value, "same": {"n": 1}})
-    assert in_bulk(of, pa.struct(columns), values * 3, now) == 3
+    values = written(writer_schema, {"gone": "x", "at": value, "same": {"n": 1}})
+    assert in_bulk(writer_schema, pa.struct(columns), values * 3, now) == 3
 
 
 def test_only_what_cannot_be_told_is_decoded_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -393,10 +393,10 @@ def test_only_what_cannot_be_told_is_decoded_one_by_one(monkeypatch: pytest.Monk
     values[5] = None
     alone = left_to_python(monkeypatch)
     kind = pa.struct([pa.field("id", pa.int64(), False), ("who", pa.string()), ("note", pa.string())])
-    found, reasons = Columns("value", Avro(schema=json.dumps(schema)), kind).decode(batch_of(values, begin=2))
+    result, reasons = Columns("value", Avro(schema=json.dumps(schema)), kind).decode(batch_of(values, begin=2))
     assert alone == [values[3], values[700], values[1999]]
     assert [i for i, why in enumerate(reasons) if why is not None] == [3, 700, 1999]
-    assert [row for i, row in enumerate(found.to_pylist()) if i not in (3, 5, 700, 1999)] == [
+    assert [row for i, row in enumerate(result.to_pylist()) if i not in (3, 5, 700, 1999)] == [
         row for i, row in enumerate(rows) if i not in (3, 5, 700, 1999)
     ]
 
@@ -430,8 +430,8 @@ def test_what_fastavro_rounds_or_does_not_is_the_same_in_bulk() -> None:
 
 
 def test_a_whole_number_that_became_a_fraction_is_none_for_a_column_of_whole_ones() -> None:
-    of, now = record(("at", "long")), record(("at", "double"))
-    assert in_bulk(of, pa.struct([("at", pa.int64())]), written(of, {"at": 5}), now) == 0
+    writer_schema, now = record(("at", "long")), record(("at", "double"))
+    assert in_bulk(writer_schema, pa.struct([("at", pa.int64())]), written(writer_schema, {"at": 5}), now) == 0
 
 
 def test_a_list_of_many_items_and_blocks_with_their_size_are_left_to_python() -> None:
@@ -470,8 +470,8 @@ def test_records_of_several_schemas_come_in_their_order_and_each_is_asked_for_on
     decoder = Avro(registry=registry.url, reader=json.dumps(second))
     kind = pa.struct([("id", pa.int64()), ("note", pa.string())])
     alone = left_to_python(monkeypatch)
-    found, reasons = Columns("value", decoder, kind).decode(batch_of(values))
-    assert found.to_pylist()[:200] == [{"id": i // 2, "note": f"n{i // 2}" if i % 2 else None} for i in range(200)]
+    result, reasons = Columns("value", decoder, kind).decode(batch_of(values))
+    assert result.to_pylist()[:200] == [{"id": i // 2, "note": f"n{i // 2}" if i % 2 else None} for i in range(200)]
     assert reasons[:201] == [None] * 201 and None not in reasons[201:]
     assert alone == values[200:]
     assert sorted(path for path, _ in registry.asked) == [f"/schemas/ids/{n}" for n in ("10", "7", "8", "9")]
@@ -485,8 +485,8 @@ def test_a_registry_that_is_away_fails_the_write_also_in_bulk(registry: FakeRegi
     with pytest.raises(RegistryAway):
         columns.decode(batch_of([wired(7, b"\2")] * 100 + [wired(8, b"\2")]))
     registry.answers["/schemas/ids/8"] = [(200, {"schema": json.dumps(record(("id", "long")))})]
-    found, reasons = columns.decode(batch_of([wired(7, b"\2"), wired(8, b"\4")]))
-    assert (found.to_pylist(), reasons) == ([{"id": 1}, {"id": 2}], [None, None])
+    result, reasons = columns.decode(batch_of([wired(7, b"\2"), wired(8, b"\4")]))
+    assert (result.to_pylist(), reasons) == ([{"id": 1}, {"id": 2}], [None, None])
     assert [path for path, _ in registry.asked].count("/schemas/ids/7") == 1
 
 
@@ -514,8 +514,8 @@ def test_a_subclass_that_decodes_in_its_own_way_is_asked_for_each_record() -> No
     ],
 )
 def test_what_is_not_told_for_sure_of_two_schemas_is_left_to_fastavro(latest: dict[str, Any]) -> None:
-    of = record(("at", "long"))
-    assert in_bulk(of, pa.struct([("at", pa.int64())]), written(of, {"at": 5}), latest) == 0
+    writer_schema = record(("at", "long"))
+    assert in_bulk(writer_schema, pa.struct([("at", pa.int64())]), written(writer_schema, {"at": 5}), latest) == 0
 
 
 def _list_of(items: Any) -> dict[str, Any]:
@@ -536,8 +536,8 @@ _ID = pa.struct([("id", pa.int64())])
 def test_a_damaged_list_that_nobody_wants_ends_with_its_record(items: Any) -> None:
     latest = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
     columns = Columns("value", Avro(schema=json.dumps(_list_of(items)), reader=json.dumps(latest)), _ID)
-    found, reasons = columns.decode(batch_of([b"\x02\x00", _TRILLION]))
-    assert found.to_pylist() == [{"id": 1}, None]
+    result, reasons = columns.decode(batch_of([b"\x02\x00", _TRILLION]))
+    assert result.to_pylist() == [{"id": 1}, None]
     assert reasons[0] is None and "within the Avro record" in str(reasons[1])
 
 
@@ -562,8 +562,8 @@ def test_a_record_that_goes_deeper_than_any_stack_ends_no_process(length: int) -
     node = record(("id", "long"), ("next", ["null", {"type": "array", "items": "Order"}]))
     columns = Columns("value", Avro(schema=json.dumps(node)), _ID)
     deep = b"\x02\x02\x02" * length
-    found, reasons = columns.decode(batch_of([b"\x02\x00", deep, b"\x04\x02\x02\x06\x00\x00"]))
-    assert found.to_pylist() == [{"id": 1}, None, {"id": 2}]
+    result, reasons = columns.decode(batch_of([b"\x02\x00", deep, b"\x04\x02\x02\x06\x00\x00"]))
+    assert result.to_pylist() == [{"id": 1}, None, {"id": 2}]
     assert reasons[0] is None and reasons[1] is not None and reasons[2] is None
 
 
@@ -575,8 +575,8 @@ def test_a_schema_too_deep_to_be_read_is_the_reason_of_its_records_alone(registr
     registry.answers["/schemas/ids/7"] = [(200, {"schema": json.dumps(fine)})]
     registry.answers["/schemas/ids/8"] = [(200, {"schema": odd})]
     values: list[bytes | None] = [wired(7, b"\2"), wired(8, b"\0"), wired(7, b"\4")]
-    found, reasons = Columns("value", Avro(registry=registry.url), _ID).decode(batch_of(values))
-    assert found.to_pylist() == [{"id": 1}, None, {"id": 2}]
+    result, reasons = Columns("value", Avro(registry=registry.url), _ID).decode(batch_of(values))
+    assert result.to_pylist() == [{"id": 1}, None, {"id": 2}]
     assert "cannot be read as Avro" in str(reasons[1])
 
 
@@ -586,8 +586,8 @@ def test_a_type_that_is_used_in_many_places_makes_no_endless_plan() -> None:
     for i in range(1, 30):
         last = record(("a", ["null", last]), ("b", ["null", f"R{i - 1}"]), name=f"R{i}")
     top = record(("id", "long"), ("d", ["null", last]), name="Top")
-    found, reasons = Columns("value", Avro(schema=json.dumps(top)), _ID).decode(batch_of([b"\2\0"]))
-    assert (found.to_pylist(), reasons) == ([{"id": 1}], [None])
+    result, reasons = Columns("value", Avro(schema=json.dumps(top)), _ID).decode(batch_of([b"\2\0"]))
+    assert (result.to_pylist(), reasons) == ([{"id": 1}], [None])
 
 
 _DATE, _MICROS = {"type": "int", "logicalType": "date"}, {"type": "long", "logicalType": "timestamp-micros"}
@@ -625,6 +625,6 @@ def test_a_default_is_what_would_have_been_decoded(type_: Any, default: Any, kin
         "value", Avro(json.dumps(writer), reader=json.dumps(latest)), pa.struct([("id", pa.int64()), ("new", kind)])
     )
     assert columns._bulk is not None
-    found, reasons = columns.decode(batch_of([b"\2"]))
-    assert (found.to_pylist(), reasons) == ([{"id": 1, "new": expected}], [None])
+    result, reasons = columns.decode(batch_of([b"\2"]))
+    assert (result.to_pylist(), reasons) == ([{"id": 1, "new": expected}], [None])
     assert same_both_ways(columns.decoder, columns.kind, [b"\2"]) == 1

@@ -162,17 +162,17 @@ def batch_of(values: list[bytes | None], keys: list[bytes | None] | None = None)
 def decoded(
     values: list[bytes | None], decoder: Decoder, kind: pa.DataType = KIND
 ) -> tuple[list[Any], list[str | None]]:
-    found, reasons = Columns("value", decoder, kind).decode(batch_of(values))
-    assert found.type == nullable(kind) and len(found) == len(reasons) == len(values)
-    assert all((f is None) == (r is not None) for f, r, v in zip(found.to_pylist(), reasons, values, strict=True) if v)
-    return found.to_pylist(), reasons
+    result, reasons = Columns("value", decoder, kind).decode(batch_of(values))
+    assert result.type == nullable(kind) and len(result) == len(reasons) == len(values)
+    assert all((f is None) == (r is not None) for f, r, v in zip(result.to_pylist(), reasons, values, strict=True) if v)
+    return result.to_pylist(), reasons
 
 
 def test_what_is_right_comes_as_a_person_expects() -> None:
-    found, reasons = decoded(RIGHT, Json())  # type: ignore[arg-type]
+    result, reasons = decoded(RIGHT, Json())  # type: ignore[arg-type]
     assert reasons == [None] * len(RIGHT)
     eight = dt.datetime(2026, 1, 31, 8, tzinfo=UTC)
-    assert found[0] == {
+    assert result[0] == {
         "id": 1,
         "who": "a",
         "price": 2.5,
@@ -185,17 +185,17 @@ def test_what_is_right_comes_as_a_person_expects() -> None:
         "raw": None,
         "inner": {"n": 1, "at": None},
     }
-    assert (found[1]["at"], found[1]["day"], found[2]["at"]) == (eight, dt.date(2026, 1, 31), eight)
-    assert found[3]["at"] == eight + dt.timedelta(milliseconds=500)
+    assert (result[1]["at"], result[1]["day"], result[2]["at"]) == (eight, dt.date(2026, 1, 31), eight)
+    assert result[3]["at"] == eight + dt.timedelta(milliseconds=500)
     millis = dt.datetime.fromtimestamp(1_700_000_000, UTC) + dt.timedelta(milliseconds=123)
-    assert found[4]["at"] == found[5]["at"] == millis
-    assert [row["sum"] for row in found[10:14]] == [Decimal(t) for t in ("12.34", "5.00", "-0.50", "100.00")]
-    assert found[20]["id"] == 2 and found[23]["who"] == "ü"
+    assert result[4]["at"] == result[5]["at"] == millis
+    assert [row["sum"] for row in result[10:14]] == [Decimal(t) for t in ("12.34", "5.00", "-0.50", "100.00")]
+    assert result[20]["id"] == 2 and result[23]["who"] == "ü"
 
 
 def test_what_is_wrong_is_no_row_and_says_why() -> None:
-    found, reasons = decoded(WRONG, Json())  # type: ignore[arg-type]
-    assert found == [None] * len(WRONG)
+    result, reasons = decoded(WRONG, Json())  # type: ignore[arg-type]
+    assert result == [None] * len(WRONG)
     assert reasons[WRONG.index(b'{"id": "1"}')] == "column id: '1' is no int64"
     assert reasons[WRONG.index(b'{"id": 99999999999999999999}')] == "column id: 99999999999999999999 is no int64"
     assert reasons[WRONG.index(b'{"few": 300}')] == "column few: 300 is no int8"
@@ -220,9 +220,9 @@ def test_a_few_bad_ones_do_not_spoil_the_bulk(monkeypatch: pytest.MonkeyPatch) -
     values = [b'{"id": %d}' % i for i in range(10_000)]
     values[17], values[7_000] = b"x", b'{"id": "x"}'
     alone = left_to_python(monkeypatch)
-    found, reasons = Columns("value", Json(), KIND).decode(batch_of(values))
+    result, reasons = Columns("value", Json(), KIND).decode(batch_of(values))
     assert [i for i, r in enumerate(reasons) if r is not None] == [17, 7_000]
-    assert [f["id"] for f in found.to_pylist() if f] == [i for i in range(10_000) if i not in (17, 7_000)]
+    assert [f["id"] for f in result.to_pylist() if f] == [i for i in range(10_000) if i not in (17, 7_000)]
     assert len(alone) < 200
 
 
@@ -324,14 +324,14 @@ def test_a_decimal_with_very_many_zeros_is_read_in_time() -> None:
 
 def test_lines_that_are_json_only_together_are_bad_records() -> None:
     values = [b'{"id": 1, "x":', b"2}", b'{"id": 3}', b'{"who": "a', b'b"}', b'{"id": 1}}\n{"id": {"id": 2}']
-    found, _ = decoded(values, Json())  # type: ignore[arg-type]
-    assert [f and f["id"] for f in found] == [None, None, 3, None, None, None]
+    result, _ = decoded(values, Json())  # type: ignore[arg-type]
+    assert [f and f["id"] for f in result] == [None, None, 3, None, None, None]
 
 
 def test_what_must_be_there_is() -> None:
     kind = pa.struct([pa.field("id", pa.int64(), nullable=False)])
-    found, reasons = decoded([b'{"id": 1}', b"{}"], Json(), kind)
-    assert (found, reasons) == ([{"id": 1}, None], [None, "column id: there is no value, and there has to be one"])
+    result, reasons = decoded([b'{"id": 1}', b"{}"], Json(), kind)
+    assert (result, reasons) == ([{"id": 1}, None], [None, "column id: there is no value, and there has to be one"])
 
 
 def run(
@@ -391,8 +391,8 @@ def test_a_registry_that_does_not_serve_is_an_outage_and_no_bad_record(
         columns.decode(batch_of([VALUE]))
     assert len(registry.asked) >= 2
     registry.answers["/schemas/ids/7"] = [outage, (200, {"schema": json.dumps(SCHEMA)})]
-    found, reasons = Columns("value", Avro(registry=registry.url), ID).decode(batch_of([VALUE, VALUE]))
-    assert (found.to_pylist(), reasons) == ([{"id": 1}, {"id": 1}], [None, None])
+    result, reasons = Columns("value", Avro(registry=registry.url), ID).decode(batch_of([VALUE, VALUE]))
+    assert (result.to_pylist(), reasons) == ([{"id": 1}, {"id": 1}], [None, None])
 
 
 def test_an_answer_that_is_cut_off_is_an_outage() -> None:
@@ -415,10 +415,10 @@ def test_an_answer_that_is_cut_off_is_an_outage() -> None:
 def test_an_id_that_no_registry_can_have_is_a_bad_record_and_not_asked_for(registry: FakeRegistry) -> None:
     """Ids are Java's `int`: for a greater one the answer is the 404 of a page that is not there, as if the registry were away."""
     registry.answers["/schemas/ids/7"] = [(200, {"schema": json.dumps(SCHEMA), "references": None})]
-    found, reasons = Columns("value", Avro(registry=registry.url), ID).decode(
+    result, reasons = Columns("value", Avro(registry=registry.url), ID).decode(
         batch_of([VALUE, b"\0\xff\xff\xff\xff\x01"])
     )
-    assert found.to_pylist()[0] == {"id": 1}
+    assert result.to_pylist()[0] == {"id": 1}
     assert reasons == [None, "no registry has a schema of the id 4294967295"]
 
 
@@ -446,8 +446,8 @@ def test_a_schema_that_is_but_a_reference_decodes(registry: FakeRegistry, top: A
         (200, {"schema": json.dumps(top), "references": [{"name": "x.D", "subject": "D", "version": 1}]})
     ]
     branch = b"" if isinstance(top, str) else b"\0" if len(top) == 1 else b"\2"
-    found, reasons = decoded([VALUE[:5] + branch + b"\2"], Avro(registry=registry.url, reader=json.dumps(inner)), ID)
-    assert (found, reasons) == ([{"id": 1}], [None])
+    result, reasons = decoded([VALUE[:5] + branch + b"\2"], Avro(registry=registry.url, reader=json.dumps(inner)), ID)
+    assert (result, reasons) == ([{"id": 1}], [None])
 
 
 def test_what_refers_to_a_schema_that_was_deleted_softly_is_read_all_the_same(registry: FakeRegistry) -> None:
@@ -509,15 +509,15 @@ def test_a_logical_type_that_came_or_went_says_what_older_records_mean(
     registry: FakeRegistry, written: Any, latest: Any, raw: Any, kind: pa.DataType, read: Any
 ) -> None:
     """To Avro they are the same number or bytes, so a registry lets it pass; a bare number would be taken for milliseconds."""
-    of, now = (
+    writer_schema, now = (
         {"type": "record", "name": "Order", "fields": [{"name": "at", "type": each}]} for each in (written, latest)
     )
-    registry.answers["/schemas/ids/7"] = [(200, {"schema": json.dumps(of)})]
+    registry.answers["/schemas/ids/7"] = [(200, {"schema": json.dumps(writer_schema)})]
     out = io.BytesIO()
-    fastavro.schemaless_writer(out, fastavro.parse_schema(of), {"at": raw})
+    fastavro.schemaless_writer(out, fastavro.parse_schema(writer_schema), {"at": raw})
     decoder = Avro(registry=registry.url, reader=json.dumps(now))
-    found, reasons = decoded([VALUE[:5] + out.getvalue()], decoder, pa.struct([("at", kind)]))
-    assert (found, reasons) == ([{"at": read}], [None])
+    result, reasons = decoded([VALUE[:5] + out.getvalue()], decoder, pa.struct([("at", kind)]))
+    assert (result, reasons) == ([{"at": read}], [None])
 
 
 def test_a_registry_that_is_away_is_an_outage(registry: FakeRegistry) -> None:
@@ -527,8 +527,8 @@ def test_a_registry_that_is_away_is_an_outage(registry: FakeRegistry) -> None:
 
 
 def test_an_id_that_the_registry_does_not_know_is_a_bad_record_and_asked_once(registry: FakeRegistry) -> None:
-    found, reasons = Columns("value", Avro(registry=registry.url), ID).decode(batch_of([VALUE, VALUE, b"x"]))
-    assert found.null_count == 3
+    result, reasons = Columns("value", Avro(registry=registry.url), ID).decode(batch_of([VALUE, VALUE, b"x"]))
+    assert result.null_count == 3
     assert reasons[:2] == ["the schema registry knows no schema 7"] * 2 and "wire format" in str(reasons[2])
     assert len(registry.asked) == 1
 

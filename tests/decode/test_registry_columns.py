@@ -30,8 +30,8 @@ def shop(*messages: str, **fields: int) -> pb.FileDescriptorProto:
     for name in messages:
         message = file.message_type.add(name=name)
         for number, (field, kind) in enumerate(fields.items(), 1):
-            of = ".google.protobuf.Timestamp" if kind == 11 else None
-            message.field.add(name=field, number=number, type=kind, type_name=of, label=1)  # type: ignore[arg-type]
+            type_of_field = ".google.protobuf.Timestamp" if kind == 11 else None
+            message.field.add(name=field, number=number, type=kind, type_name=type_of_field, label=1)  # type: ignore[arg-type]
     return file
 
 
@@ -51,13 +51,15 @@ def test_K6_protobuf_of_a_registry_gives_columns_and_refuses_another_message(reg
     registry.answers["/schemas/ids/3?format=serialized"] = [(200, {"schema": "{}", "schemaType": "JSON"})]
     registry.answers["/schemas/ids/4?format=serialized"] = [(404, {"error_code": 40403})]
     asked = Registry(registry.url)
-    decoder, found = registry_columns.protobuf(asked, asked.version("orders-value", "latest", serialized=True))
-    assert [(f["name"], f["type"]) for f in found["fields"]] == [
+    decoder, decoded_columns = registry_columns.protobuf(
+        asked, asked.version("orders-value", "latest", serialized=True)
+    )
+    assert [(f["name"], f["type"]) for f in decoded_columns["fields"]] == [
         ("id", "long"),
         ("at", "timestamp"),
         ("size", "decimal(20,0)"),
     ]
-    body, kind = b"\x08\x07\x12\x02\x08\x05", arrow_types.of_columns(found)
+    body, kind = b"\x08\x07\x12\x02\x08\x05", arrow_types.of_columns(decoded_columns)
 
     def value(number: int, indexes: bytes) -> bytes:
         return b"\0\0\0\0" + bytes([number]) + indexes + body
@@ -208,25 +210,25 @@ def test_K6_avro_schemas_that_refer_to_others_are_made_whole(registry: FakeRegis
     reference = {"name": "bank.Money", "subject": "money", "version": 1}
     registry.answers["/subjects/o/versions/1"] = [(200, {"schema": json.dumps(order), "references": [reference]})]
     registry.answers["/subjects/money/versions/1"] = [(200, {"schema": json.dumps(money)})]
-    decoder, found = registry_columns.avro(Registry(registry.url), Registry(registry.url).version("o", 1))
+    decoder, decoded_columns = registry_columns.avro(Registry(registry.url), Registry(registry.url).version("o", 1))
     assert fastavro.parse_schema(json.loads(decoder.reader or ""))["name"] == "shop.Order"
-    kinds = {f["name"]: (f["type"], f["nullable"]) for f in found["fields"]}
+    kinds = {f["name"]: (f["type"], f["nullable"]) for f in decoded_columns["fields"]}
     assert kinds["paid"][0]["fields"][0]["type"] == "decimal(38,2)" and not kinds["paid"][1] and kinds["due"][1]
     assert (kinds["at"][0], kinds["kind"][0], kinds["tags"][0]["valueType"]) == ("timestamp", "string", "string")
 
 
 @pytest.mark.parametrize(
-    ("kind", "said"),
+    ("kind", "refusal"),
     [
         (["string", "int"], "union of several types"),
         ("shop.None", "type shop.None does not exist"),
         ("shop.Order", "holds itself"),
     ],
 )
-def test_K6_avro_of_which_no_columns_can_be_made_is_refused(registry: FakeRegistry, kind: Any, said: str) -> None:
+def test_K6_avro_of_which_no_columns_can_be_made_is_refused(registry: FakeRegistry, kind: Any, refusal: str) -> None:
     order = {"type": "record", "name": "Order", "namespace": "shop", "fields": [{"name": "x", "type": kind}]}
     registry.answers["/subjects/o/versions/1"] = [(200, {"schema": json.dumps(order)})]
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=refusal):
         registry_columns.avro(Registry(registry.url), Registry(registry.url).version("o", 1))
 
 
@@ -240,8 +242,8 @@ def test_K6_avro_and_protobuf_nested_too_deep_are_refused(registry: FakeRegistry
         registry_columns.avro(Registry(registry.url), Registry(registry.url).version("avro", 1))
     file = pb.FileDescriptorProto(name="deep.proto", syntax="proto3")
     for i in range(levels):
-        of = {"type": 11, "type_name": f"T{i + 1}"} if i + 1 < levels else {"type": 5}
-        field = pb.FieldDescriptorProto(name="x", number=1, label=1, **of)
+        type_of_field = {"type": 11, "type_name": f"T{i + 1}"} if i + 1 < levels else {"type": 5}
+        field = pb.FieldDescriptorProto(name="x", number=1, label=1, **type_of_field)
         file.message_type.append(pb.DescriptorProto(name=f"T{i}", field=[field]))
     answer = {"schema": base64.b64encode(file.SerializeToString()).decode(), "schemaType": "PROTOBUF"}
     registry.answers["/subjects/proto/versions/1?format=serialized"] = [(200, answer)]

@@ -28,7 +28,12 @@ ROOMS = (
     "crkafka_core/logs.py",
     "crkafka_core/testing",
     "scripts/run_suites.py",
+    "tests/decode",
+    "tests/oracle",
     "tests/rigs",
+    "tests/segments",
+    "tests/spark",
+    "tests/tables",
     "dagster_project",
     *(f"crkafka_core/plane/{file}.py" for file in ("alarms", "events", "hosts", "lateness", "status")),
 )
@@ -55,7 +60,9 @@ def _named(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def _refused(text: str) -> list[tuple[int, str]]:
-    return [(line, name) for line, name in _named(ast.parse(text)) if BANNED & set(name.lower().split("_"))]
+    """Banned names; a test's own name is a sentence, and may have such words."""
+    names = ((line, name) for line, name in _named(ast.parse(text)) if not name.startswith("test_"))
+    return [(line, name) for line, name in names if BANNED & set(name.lower().split("_"))]
 
 
 @pytest.mark.parametrize("room", ROOMS)
@@ -76,12 +83,12 @@ def test_no_variable_is_a_preposition(room: str) -> None:
 
 
 def _prepositions(text: str) -> list[int]:
-    nodes = ast.walk(ast.parse(text))
-    return [
-        n.lineno
-        for n in nodes
-        if isinstance(n, ast.Name | ast.arg) and (n.arg if isinstance(n, ast.arg) else n.id) == "of"
-    ]
+    lines = []
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.Name(id="of", ctx=ast.Store()) | ast.arg(arg="of"):
+                lines.append(node.lineno)
+    return lines
 
 
 def test_such_names_are_seen() -> None:

@@ -69,10 +69,10 @@ class Landed:
         """Doctor the first row that is found."""
 
         def work(tx: Any) -> None:
-            found = tx.select(kind, *((k, "=", v) for k, v in where.items()))
-            assert found, f"no {kind.__name__} with {where}"
-            tx.delete(kind, *((k, "=", getattr(found[0], k)) for k in kind.KEY))
-            tx.put(replace(found[0], **changes))
+            rows = tx.select(kind, *((k, "=", v) for k, v in where.items()))
+            assert rows, f"no {kind.__name__} with {where}"
+            tx.delete(kind, *((k, "=", getattr(rows[0], k)) for k in kind.KEY))
+            tx.put(replace(rows[0], **changes))
 
         self.plane.do(work)
 
@@ -323,7 +323,7 @@ def test_what_a_rewind_left_behind_is_not_retired_while_it_is_looked_at(landed: 
 def test_who_may_only_read_looks_all_the_same_and_says_what_that_means(
     landed: Landed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuses(*of: Any, **more: Any) -> Any:
+    def refuses(*_: Any, **more: Any) -> Any:
         raise ServiceUnavailable("permission denied for table lease")
 
     monkeypatch.setattr(reading, "follow", refuses)
@@ -404,9 +404,9 @@ def _committed(landed: Landed, metadata: str, offset: int = 150) -> Findings:
         committed=lambda group, tps: {tp: SimpleNamespace(offset=offset, metadata=metadata) for tp in tps},
         watermarks=lambda tps, level: dict.fromkeys(tps, (0, 1_000)),
     )
-    found, history = Findings(), landed.plane.read(History.read)
-    commits(history, admin, "orders", found, quiet=False, again=lambda: history)  # type: ignore[arg-type]
-    return found
+    findings, history = Findings(), landed.plane.read(History.read)
+    commits(history, admin, "orders", findings, quiet=False, again=lambda: history)  # type: ignore[arg-type]
+    return findings
 
 
 def test_I12_commits_of_others_and_past_what_was_merged(landed: Landed) -> None:

@@ -32,9 +32,9 @@ class Log:
     def read(self, tp: TP, start: int, stop: int) -> tuple[pa.Table, Mapping[int, Any]]:
         if start < self.begins:
             raise DataLoss(f"Kafka no longer holds offset {start} of {tp}.")
-        there = [o for o in self.offsets if start <= o < stop]
-        rows = landed(*there)
-        headers = {i: [("n", b"%d" % o)] for i, o in enumerate(there) if o % 5 == 0}
+        remaining = [o for o in self.offsets if start <= o < stop]
+        rows = landed(*remaining)
+        headers = {i: [("n", b"%d" % o)] for i, o in enumerate(remaining) if o % 5 == 0}
         return rows.drop_columns(["headers"]), headers
 
     def close(self) -> None:
@@ -51,42 +51,47 @@ def judge(
 ) -> tuple[Findings, int]:
     """Parts: from, to, what landed."""
     monkeypatch.setattr(compare, "KafkaAgain", lambda kafka: log)
-    found = Findings()
+    findings = Findings()
     truth = KafkaTruth({}, {"customers": "A"}, compacted=compacted, begins={P0: log.begins})
-    rows = [truth.compare(Stretch(P0, start, stop, of, "I2", 1, "A"), found) for start, stop, of in parts]
-    return found, sum(rows)
+    rows = [
+        truth.compare(Stretch(P0, start, stop, rows_landed, "I2", 1, "A"), findings)
+        for start, stop, rows_landed in parts
+    ]
+    return findings, sum(rows)
 
 
 def test_what_the_log_cleaner_took_is_a_note_and_the_rest_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     log, all_ = Log(3, 6, 8, 9), landed(*range(10))
-    found, rows = judge(monkeypatch, log, (0, 10, all_), compacted={"customers": True})
-    assert (found.kept, rows) == ([], 4)
-    assert found.notes == ["customers is compacted: what landed of it and was cleaned away since was not compared"]
+    findings, rows = judge(monkeypatch, log, (0, 10, all_), compacted={"customers": True})
+    assert (findings.kept, rows) == ([], 4)
+    assert findings.notes == ["customers is compacted: what landed of it and was cleaned away since was not compared"]
     wrong = {
         "1 of 4 committed records did not land": landed(0, 1, 2, 3, 8, 9),
         "1 record landed more than once": pa.concat_tables([landed(0, 1, 3), landed(3, 6, 8, 9)]),
         "landed another value than Kafka has": all_.set_column(1, "value", pa.array([b"other"] * 10, pa.binary())),
     }
-    for words, of in wrong.items():
-        found, _ = judge(monkeypatch, log, (0, 10, of), compacted={"customers": True})
-        assert [words in each.text for each in found.kept] == [True], found.kept
+    for words, rows_landed in wrong.items():
+        findings, _ = judge(monkeypatch, log, (0, 10, rows_landed), compacted={"customers": True})
+        assert [words in each.text for each in findings.kept] == [True], findings.kept
 
 
 def test_of_a_topic_that_is_not_compacted_what_nobody_committed_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     log, all_ = Log(*range(9)), landed(*range(10))
-    found, _ = judge(monkeypatch, log, (0, 10, all_), compacted={"customers": False})
-    assert "1 record landed that nobody committed" in found.kept[0].text and not found.notes
-    found, _ = judge(monkeypatch, log, (0, 10, all_), compacted={})
-    assert "1 record landed that nobody committed" in found.kept[0].text
-    assert "whether customers is compacted could not be asked" in found.notes[0]
+    findings, _ = judge(monkeypatch, log, (0, 10, all_), compacted={"customers": False})
+    assert "1 record landed that nobody committed" in findings.kept[0].text and not findings.notes
+    findings, _ = judge(monkeypatch, log, (0, 10, all_), compacted={})
+    assert "1 record landed that nobody committed" in findings.kept[0].text
+    assert "whether customers is compacted could not be asked" in findings.notes[0]
 
 
 def test_one_expired_record_hides_nothing_that_is_there_yet(monkeypatch: pytest.MonkeyPatch) -> None:
     log = Log(*range(3, 10), begins=3)
     parts = (0, 2, landed(0, 1)), (2, 5, landed(2, 3, 4)), (5, 10, landed(5, 6, 8, 9))
-    found, rows = judge(monkeypatch, log, *parts, compacted={})
-    assert [(each.offset, "1 of 5 committed records did not land" in each.text) for each in found.kept] == [(7, True)]
-    assert found.notes == ["customers[0] begins at offset 3 by now: what landed of it before was not compared"]
+    findings, rows = judge(monkeypatch, log, *parts, compacted={})
+    assert [(each.offset, "1 of 5 committed records did not land" in each.text) for each in findings.kept] == [
+        (7, True)
+    ]
+    assert findings.notes == ["customers[0] begins at offset 3 by now: what landed of it before was not compared"]
     assert rows == 6
 
 
@@ -116,10 +121,10 @@ def test_of_a_topic_made_anew_the_ledger_has_both_and_what_was_lost_is_not_due()
     ledger.add(P0, [0, 1], [3, 4])
     ledger.let_go(P0, 0, 1)
     assert ledger.rows() == 3
-    truth, found = LedgerTruth(ledger), Findings()
+    truth, findings = LedgerTruth(ledger), Findings()
     for topic_id, seqs in (("A", [0, 1]), ("B", [3, 4])):
         values = [value_of("12345678", seq, "customers") for seq in seqs]
         rows = pa.table({"offset": pa.array([0, 1], pa.int64()), "value": pa.array(values)})
-        assert truth.compare(Stretch(P0, 0, 2, rows.combine_chunks(), "I2", 1, topic_id), found) == 2
-    assert not found.kept, found.kept
+        assert truth.compare(Stretch(P0, 0, 2, rows.combine_chunks(), "I2", 1, topic_id), findings) == 2
+    assert not findings.kept, findings.kept
     assert (truth.count(P0, "A", 0, 9), truth.count(P0, "B", 0, 9)) == (3, 2)

@@ -78,9 +78,9 @@ def test_a_full_disk_is_said_and_the_half_written_file_removed(tmp_path: Path) -
     done = subprocess.run(
         [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, timeout=60, check=True
     )
-    said, left = done.stdout.strip().splitlines()
-    assert said.startswith("StorageUnavailable | Writing")
-    assert str(tmp_path / "u/00000001/a-1-1.parquet") in said
+    failure, left = done.stdout.strip().splitlines()
+    assert failure.startswith("StorageUnavailable | Writing")
+    assert str(tmp_path / "u/00000001/a-1-1.parquet") in failure
     assert left == "False"
 
 

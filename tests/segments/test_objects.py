@@ -36,8 +36,8 @@ def client(s3_options: dict[str, str]) -> Any:
 
 
 def test_s3_many_files_wait_for_the_network_at_the_same_time(bucket: str, s3_options: dict[str, str]) -> None:
-    storage, all_there = Storage.open(f"s3://{bucket}/p", s3_options), threading.Barrier(8)
-    assert len(storage.each(lambda _: all_there.wait(30), range(8))) == 8
+    storage, all_wait = Storage.open(f"s3://{bucket}/p", s3_options), threading.Barrier(8)
+    assert len(storage.each(lambda _: all_wait.wait(30), range(8))) == 8
 
 
 def test_s3_a_call_that_hangs_does_not_keep_a_process_from_ending() -> None:

@@ -28,13 +28,13 @@ PATH = "uid/00000001/m0-3-0.parquet"
 @pytest.fixture
 def storage(tmp_path: Path) -> Storage:
     """A segment of ten row groups of a hundred records, five of each partition."""
-    found = Storage.open(str(tmp_path))
-    writer = SegmentWriter(found, PATH, row_group_bytes=1)
+    made = Storage.open(str(tmp_path))
+    writer = SegmentWriter(made, PATH, row_group_bytes=1)
     for group in range(10):
         start = (group // 2) * 100
         writer.write(records(TP("orders", group % 2), start, start + 100))
     writer.close()
-    return found
+    return made
 
 
 @pytest.mark.parametrize(
@@ -61,9 +61,9 @@ def test_row_groups_without_what_is_wanted_are_not_read(
     monkeypatch.setattr(pq.ParquetFile, "iter_batches", seen)
     monkeypatch.setattr("crkafka_core.segments.scan.BATCH_ROWS", 999)  # one that is small is read at once
     selection = Selection.of(**wanted)
-    found = list(scan_segment(storage, PATH, columns=["offset"], selection=selection))
-    assert (len(opened), sum(b.num_rows for b in found)) == (groups, rows)
-    assert all(b.schema.names == ["offset"] for b in found)
+    pieces = list(scan_segment(storage, PATH, columns=["offset"], selection=selection))
+    assert (len(opened), sum(b.num_rows for b in pieces)) == (groups, rows)
+    assert all(b.schema.names == ["offset"] for b in pieces)
 
 
 def test_another_number_of_rows_than_was_landed_is_a_loss(storage: Storage) -> None:
@@ -93,9 +93,9 @@ def test_a_segment_that_was_cut_is_named(storage: Storage, left: int) -> None:
 )
 def test_a_footer_that_was_damaged_is_named(storage: Storage, written: bytes, damaged: bytes) -> None:
     file = Path(storage.url) / PATH
-    there = file.read_bytes()
-    assert len(written) == len(damaged) and written in there
-    file.write_bytes(there.replace(written, damaged))
+    content = file.read_bytes()
+    assert len(written) == len(damaged) and written in content
+    file.write_bytes(content.replace(written, damaged))
     with pytest.raises(DataLoss, match=r"Segment uid/00000001/m0-3-0.parquet is damaged"):
         list(scan_segment(storage, PATH, landed=1000))
 
@@ -146,7 +146,7 @@ def test_columns_that_are_constant_come_back_as_they_were_written(
         writer.write(replace(batch, records=rows))
     writer.close()
     in_file = [numbered(rows, 3) for rows in written]
-    found = list(scan_segment(storage, PATH, landed=sum(rows.num_rows for rows in written), columns=columns))
+    pieces = list(scan_segment(storage, PATH, landed=sum(rows.num_rows for rows in written), columns=columns))
     wanted = [name for name in SEGMENT.names if columns is None or name in columns]
-    assert pa.Table.from_batches(found).equals(pa.Table.from_batches(in_file, SEGMENT).select(wanted))
+    assert pa.Table.from_batches(pieces).equals(pa.Table.from_batches(in_file, SEGMENT).select(wanted))
     assert pa.Table.from_batches(in_file, SEGMENT).equals(pq.read_table(Path(storage.url) / PATH).cast(SEGMENT))

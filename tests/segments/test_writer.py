@@ -169,7 +169,7 @@ def test_values_that_do_not_shrink_are_not_compressed(
     writer.close()
     with storage.open_read(PATH) as source:
         group = pq.ParquetFile(source).metadata.row_group(0)
-        found = {group.column(i).path_in_schema: group.column(i).compression for i in range(group.num_columns)}
-    assert found["value"] == codec
-    assert found["offset"] == "LZ4"
+        codecs = {group.column(i).path_in_schema: group.column(i).compression for i in range(group.num_columns)}
+    assert codecs["value"] == codec
+    assert codecs["offset"] == "LZ4"
     assert read_segment(storage, PATH).to_batches()[0].equals(numbered(batch.records, 7))

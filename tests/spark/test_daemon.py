@@ -30,13 +30,13 @@ def test_archives_leave_the_path_also_where_the_environment_is_a_link(tmp_path: 
 
 def test_tasks_begin_with_compiled_code_and_what_members_import(spark: SparkSession) -> None:
     def look(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-        found = [
+        loaded = [
             sys.modules["pyspark"].__file__,
             str("crkafka_core.spark.member_task" in sys.modules),
             str("checkpoints_db" in sys.modules),
         ]
         for _ in batches:
-            yield pa.RecordBatch.from_pydict({"found": [",".join(found)]})
+            yield pa.RecordBatch.from_pydict({"found": [",".join(loaded)]})
 
     (row,) = spark.range(0, 1, 1, 1).mapInArrow(look, "found string").collect()
     assert row["found"].split(",") == [pyspark.__file__, "True", "True"]

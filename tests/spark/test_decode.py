@@ -37,9 +37,9 @@ def records(spark: SparkSession, values: list[bytes | None]) -> DataFrame:
 def split(
     spark: SparkSession, values: list[bytes | None], decoder: Any
 ) -> tuple[dict[int, tuple[Any, ...]], dict[int, str]]:
-    found = decode(records(spark, values), decoder, ORDER)
-    good = {r["offset"]: (r["id"], r["who"], r["price"]) for r in found.good.collect()}
-    dead = found.dead.collect()
+    result = decode(records(spark, values), decoder, ORDER)
+    good = {r["offset"]: (r["id"], r["who"], r["price"]) for r in result.good.collect()}
+    dead = result.dead.collect()
     assert all(bytes(r["value"] or b"") == (values[r["offset"]] or b"") for r in dead)
     return good, {r["offset"]: r["reason"] for r in dead}
 
@@ -53,15 +53,17 @@ def avro(order: dict[str, Any], schema: Any = AVRO) -> bytes:
 def test_records_without_headers_and_with_none_stay_what_they_are(spark: SparkSession) -> None:
     """Null lists are not given to Python: Spark would go through all of them after each row (docs/clients.md C-P16)."""
     headers = [None, [], [("a", b"1"), ("a", None)], None]
-    rows = [(None, b"{}" if i % 3 else b"?", "orders", 0, i, None, 0, of) for i, of in enumerate(headers)]
-    found = decode(spark.createDataFrame(rows, RECORDS), Json(), ORDER, keep=("offset", "headers"))
-    assert found.good.columns == ["offset", "headers", "tombstone", "id", "who", "price"]
-    assert found.dead.columns == [*RECORDS.fieldNames(), "reason"]
-    there = {
+    rows = [
+        (None, b"{}" if i % 3 else b"?", "orders", 0, i, None, 0, row_headers) for i, row_headers in enumerate(headers)
+    ]
+    result = decode(spark.createDataFrame(rows, RECORDS), Json(), ORDER, keep=("offset", "headers"))
+    assert result.good.columns == ["offset", "headers", "tombstone", "id", "who", "price"]
+    assert result.dead.columns == [*RECORDS.fieldNames(), "reason"]
+    headers_by_offset = {
         r["offset"]: r["headers"] and [(h["key"], h["value"] and bytes(h["value"])) for h in r["headers"]]
-        for r in [*found.good.collect(), *found.dead.collect()]
+        for r in [*result.good.collect(), *result.dead.collect()]
     }
-    assert there == dict(enumerate(headers))
+    assert headers_by_offset == dict(enumerate(headers))
 
 
 def test_tombstones_keys_and_counts(spark: SparkSession) -> None:
@@ -75,15 +77,15 @@ def test_tombstones_keys_and_counts(spark: SparkSession) -> None:
         RECORDS,
     )
     key = StructType([StructField("k", LongType())])
-    found = decode(rows, Json(), ORDER, key=(Json(), key), keep=("offset",))
-    assert found.good.columns == ["offset", "key", "tombstone", "id", "who", "price"]
-    assert [(r.offset, r.key and r.key.k, r.tombstone, r.id) for r in found.good.collect()] == [
+    result = decode(rows, Json(), ORDER, key=(Json(), key), keep=("offset",))
+    assert result.good.columns == ["offset", "key", "tombstone", "id", "who", "price"]
+    assert [(r.offset, r.key and r.key.k, r.tombstone, r.id) for r in result.good.collect()] == [
         (0, 1, False, 1),
         (1, 2, True, None),
         (2, None, False, None),
     ]
-    assert found.counts.get == {"rows": 4, "good": 3, "bad": 1, "tombstones": 1}
-    assert [(r.offset, r.reason[:4]) for r in found.dead.collect()] == [(3, "key:")]
+    assert result.counts.get == {"rows": 4, "good": 3, "bad": 1, "tombstones": 1}
+    assert [(r.offset, r.reason[:4]) for r in result.dead.collect()] == [(3, "key:")]
     assert [r.offset for r in decode(rows, Json(), ORDER, tombstones=False, keyed=True).dead.collect()] == [1, 2]
 
 

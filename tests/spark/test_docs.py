@@ -29,8 +29,8 @@ def blocks(language: str) -> list[str]:
 
 def refused() -> list[tuple[str, str]]:
     """(what the error says, the configuration) of the samples that are refused."""
-    found = [re.match(r"# refused: (.*)\n", block) for block in blocks("yaml")]
-    return [(m.group(1), m.string) for m in found if m]
+    matches = [re.match(r"# refused: (.*)\n", block) for block in blocks("yaml")]
+    return [(m.group(1), m.string) for m in matches if m]
 
 
 @pytest.mark.spark
@@ -80,9 +80,9 @@ def test_the_configurations_are_good(block: str, tmp_path: Path) -> None:
     assert RegionConfig.of(base=tmp_path, **yaml.safe_load(block)).region == "orders"
 
 
-@pytest.mark.parametrize(("said", "block"), refused())
-def test_K5_what_other_machines_cannot_reach_is_refused(said: str, block: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=said):
+@pytest.mark.parametrize(("refusal", "block"), refused())
+def test_K5_what_other_machines_cannot_reach_is_refused(refusal: str, block: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=refusal):
         RegionConfig.of(base=tmp_path, **{**REST, "storage": "s3://b/p", **yaml.safe_load(block)})
 
 

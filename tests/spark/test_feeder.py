@@ -77,34 +77,34 @@ def until(true: Callable[[], Any], seconds: float = 120.0) -> None:
 
 def test_a_start_that_takes_long_is_told_of_while_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(still, "FIRST", 0.01)
-    said: list[str] = []
+    reports: list[str] = []
     enough = threading.Event()
 
     def tell(text: str) -> None:
-        said.append(text)
-        if len(said) == 3:
+        reports.append(text)
+        if len(reports) == 3:
             enough.set()
 
     def start() -> Any:
         assert enough.wait(20)
 
     still.starting(tell, start)
-    assert said[0].startswith("Spark starts")
-    assert {text.rsplit(" for ", 1)[0] for text in said[1:-1]} == {"Spark is still starting,"}
-    assert said[-1].startswith("Spark has started")
+    assert reports[0].startswith("Spark starts")
+    assert {text.rsplit(" for ", 1)[0] for text in reports[1:-1]} == {"Spark is still starting,"}
+    assert reports[-1].startswith("Spark has started")
 
 
 def test_a_write_that_takes_long_is_told_of_while_it_does_and_is_no_trouble(
     landing: Landing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(still, "FIRST", 0.01)
-    said: list[str] = []
+    reports: list[str] = []
     trouble: list[str] = []
-    monkeypatch.setattr(feeder.tables, "advance", lambda *_, **__: until(lambda: len(said) > 1, 20))
-    way = BySpark(landing.region, a_session, news=said.append)
+    monkeypatch.setattr(feeder.tables, "advance", lambda *_, **__: until(lambda: len(reports) > 1, 20))
+    way = BySpark(landing.region, a_session, news=reports.append)
     way.open()
     Keeper(landing.region, way, tell=trouble.append)._write("typed", way.advance)
-    assert {text.rsplit(" for ", 1)[0] for text in said} == {"table typed: Spark is still writing,"} and not trouble
+    assert {text.rsplit(" for ", 1)[0] for text in reports} == {"table typed: Spark is still writing,"} and not trouble
 
 
 def test_what_is_due_when_a_write_ends_is_begun_at_once(landing: Landing, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,11 +161,11 @@ def test_a_process_that_cannot_be_started_is_told_and_tried_again(
         raise OSError(errno.ENOMEM, "Cannot allocate memory")
 
     monkeypatch.setattr(feeder_process.subprocess, "Popen", no_memory)
-    said: list[str] = []
-    running = FeederProcess(landing.region, tell=said.append)
+    reports: list[str] = []
+    running = FeederProcess(landing.region, tell=reports.append)
     running.begin()
-    until(lambda: bool(said))
-    assert said[0].endswith("with Spark could not be started: Cannot allocate memory; it is started again")
+    until(lambda: bool(reports))
+    assert reports[0].endswith("with Spark could not be started: Cannot allocate memory; it is started again")
     assert running._thread.is_alive() and not fed_by(landing, "typed"), "and meanwhile another may feed it"
     running.end()
 
@@ -217,26 +217,26 @@ def test_A7_the_process_that_feeds_is_seen_before_it_has_come_so_far_and_goes_on
 def test_nothing_is_told_of_a_write_that_its_host_has_cancelled(
     landing: Landing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cancelled, said = threading.Event(), list[str]()
+    cancelled, reports = threading.Event(), list[str]()
     monkeypatch.setattr(still, "FIRST", 0.01)
     monkeypatch.setattr(keeper, "LAST", 0.1)
     monkeypatch.setattr(feeder.location, "cancel_jobs", lambda *_: cancelled.set())
 
     def hangs(*_: Any, **__: Any) -> None:
         assert cancelled.wait(20)
-        there = len(said)
+        before_end = len(reports)
         time.sleep(0.2)
-        assert len(said) <= there + 1, "one may have been on its way"
+        assert len(reports) <= before_end + 1, "one may have been on its way"
         raise RuntimeError("the job was cancelled")
 
     monkeypatch.setattr(feeder.tables, "advance", hangs)
     landing.land(1)
-    running = kept(landing, a_session, tell=said.append)
+    running = kept(landing, a_session, tell=reports.append)
     running.begin()
     until(lambda: running._running(), 20)
     running.end()
     assert cancelled.is_set() and not running._running()
-    assert {text.rsplit(" for ", 1)[0] for text in said if "next host" not in text} == {
+    assert {text.rsplit(" for ", 1)[0] for text in reports if "next host" not in text} == {
         "table typed: Spark is still writing,"
     }
 
@@ -247,10 +247,10 @@ def declared(folder: Path, *names: str, **more: Any) -> list[dict[str, Any]]:
 
 
 def test_what_it_tells_its_host_has_no_secret_of_its_own_process(landing: Landing) -> None:
-    said: list[str] = []
+    reports: list[str] = []
     remember("canary-of-a-table")
-    kept(landing, a_session, tell=said.append)._fail("typed", "OSError: no canary-of-a-table")
-    assert said == ["table typed: OSError: no ***"]
+    kept(landing, a_session, tell=reports.append)._fail("typed", "OSError: no canary-of-a-table")
+    assert reports == ["table typed: OSError: no ***"]
 
 
 def test_K6_a_table_that_hangs_keeps_no_other_back_and_who_feeds_is_seen(
@@ -327,13 +327,13 @@ def test_K6_a_host_without_spark_feeds_by_a_process_that_ends_with_it(
     landing = Landing(
         open_store(url), tmp_path, partitions=1, members=1, control_plane=url, tables=tables_, host="processes"
     )
-    said: list[str] = []
+    reports: list[str] = []
 
     def telling() -> list[str]:
         """Without how long it takes, of which a slow machine says more."""
-        return [re.split("[,;]", text)[0] for text in said if "still" not in text]
+        return [re.split("[,;]", text)[0] for text in reports if "still" not in text]
 
-    running = FeederProcess(landing.region, tell=said.append)
+    running = FeederProcess(landing.region, tell=reports.append)
     running.begin()
     until(lambda: running.pid)
     pid = running.pid
@@ -352,11 +352,11 @@ def test_K6_a_process_that_ends_by_itself_is_told_and_started_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     landing = Landing(MemoryStore(), tmp_path, partitions=1, members=1, tables=declared(tmp_path, "bronze"))
-    said: list[str] = []
+    reports: list[str] = []
     monkeypatch.setattr(feeder_process, "MODULE", "crkafka_core.model.errors")  # ends at once
-    running = FeederProcess(landing.region, tell=said.append)
+    running = FeederProcess(landing.region, tell=reports.append)
     monkeypatch.setattr(running._over, "wait", lambda _: None)
     running.begin()
-    until(lambda: len(said) >= 2)
+    until(lambda: len(reports) >= 2)
     running.end()
-    assert "ended with code 0; it is started again" in said[0]
+    assert "ended with code 0; it is started again" in reports[0]

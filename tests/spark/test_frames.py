@@ -48,9 +48,9 @@ def test_T1_a_read_that_was_refused_holds_nothing_back(landing: Landing, monkeyp
 def test_rows_and_schema_of_a_range(spark: SparkSession, landing: Landing) -> None:
     for _ in range(3):
         landing.land(50)
-    found = frames.checkpoints(spark, landing.region, after=1, upto=3)
-    assert found.schema == with_checkpoint()
-    rows = found.orderBy("partition", "offset").collect()
+    checkpoint_rows = frames.checkpoints(spark, landing.region, after=1, upto=3)
+    assert checkpoint_rows.schema == with_checkpoint()
+    rows = checkpoint_rows.orderBy("partition", "offset").collect()
     assert [(r.partition, r.offset) for r in rows] == [(p, o) for p in range(4) for o in range(50, 150)]
     assert all(bytes(r.value) == f"orders:{r.partition}:{r.offset}".encode() for r in rows)
     assert [r.key for r in rows[:4]] == [b"k1", None, b"k3", b"k4"]
@@ -71,20 +71,22 @@ def test_C8_each_row_tells_its_checkpoint(spark: SparkSession, landing: Landing)
 def test_pruning_and_filters_reach_parquet(spark: SparkSession, landing: Landing) -> None:
     for _ in range(12):
         landing.land(10)
-    found = frames.checkpoints(spark, landing.region).where("offset >= 30").select("partition", "crkafka_checkpoint")
-    plan = plan_of(found)
+    checkpoint_rows = (
+        frames.checkpoints(spark, landing.region).where("offset >= 30").select("partition", "crkafka_checkpoint")
+    )
+    plan = plan_of(checkpoint_rows)
     assert "GreaterThanOrEqual(offset,30)" in plan
     scan = next(line for line in plan.splitlines() if "FileScan parquet" in line)
     assert "value" not in scan and "headers" not in scan
-    assert found.count() == 4 * 90
+    assert checkpoint_rows.count() == 4 * 90
 
 
 def test_many_small_segments_are_few_tasks(spark: SparkSession, landing: Landing) -> None:
     for _ in range(60):
         landing.land(2)
-    found = frames.checkpoints(spark, landing.region)
-    assert found.rdd.getNumPartitions() == 1
-    assert found.count() == 60 * 8
+    checkpoint_rows = frames.checkpoints(spark, landing.region)
+    assert checkpoint_rows.rdd.getNumPartitions() == 1
+    assert checkpoint_rows.count() == 60 * 8
 
 
 def test_a_great_many_small_segments_read_with_arrow_are_the_same_rows(
@@ -172,8 +174,8 @@ def test_records_are_selected_by_topic_partition_offset_and_time(
     everything = frames.checkpoints(spark, landing.region).cache()
     monkeypatch.setattr(segment_files, "_MANY", 0 if arrow else 1_000)
     for given, meant in SELECTIONS:
-        found = frames.checkpoints(spark, landing.region, **given).collect()  # type: ignore[arg-type]
-        assert sorted(found, key=str) == sorted(everything.where(meant).collect(), key=str), given
+        checkpoint_rows = frames.checkpoints(spark, landing.region, **given).collect()  # type: ignore[arg-type]
+        assert sorted(checkpoint_rows, key=str) == sorted(everything.where(meant).collect(), key=str), given
     everything.unpersist()
 
 
@@ -187,10 +189,10 @@ def test_segments_without_what_is_wanted_are_not_opened(
         if segment.checkpoint != 2 or segment.member != "orders/0":
             landing.storage.delete(segment.path)
     monkeypatch.setattr(segment_files, "_MANY", 0 if arrow else 1_000)
-    found = frames.checkpoints(
+    checkpoint_rows = frames.checkpoints(
         spark, landing.region, partitions=[2], from_offset=10, to_offset=20, columns=["offset", "topic"]
     )
-    assert [tuple(r) for r in found.orderBy("offset").collect()] == [(o, "orders") for o in range(10, 20)]
+    assert [tuple(r) for r in checkpoint_rows.orderBy("offset").collect()] == [(o, "orders") for o in range(10, 20)]
 
 
 def test_erased_records_are_not_read(spark: SparkSession, landing: Landing) -> None:
@@ -206,9 +208,9 @@ def test_only_the_columns_that_are_named_come_in_their_order(
     landing.land(3)
     for many in (0, 1_000):
         monkeypatch.setattr(segment_files, "_MANY", many)
-        found = frames.checkpoints(spark, landing.region, columns=["value", "offset", "crkafka_checkpoint"])
-        assert found.columns == ["value", "offset", "crkafka_checkpoint"]
-        assert found.where("crkafka_checkpoint = 1").count() == 12
+        checkpoint_rows = frames.checkpoints(spark, landing.region, columns=["value", "offset", "crkafka_checkpoint"])
+        assert checkpoint_rows.columns == ["value", "offset", "crkafka_checkpoint"]
+        assert checkpoint_rows.where("crkafka_checkpoint = 1").count() == 12
         only = frames.checkpoints(spark, landing.region, columns=["crkafka_checkpoint"])
         assert [r[0] for r in only.collect()] == [1] * 12
     with pytest.raises(ConfigError, match="no column 'valeu'"):

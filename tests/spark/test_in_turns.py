@@ -23,10 +23,10 @@ from tests.lake.test_vectors import KEPT, made
 
 
 def look(orders: Orders) -> Snapshot:
-    found = orders.log.look()
-    assert found is not None
-    orders.now = found
-    return found
+    snapshot = orders.log.look()
+    assert snapshot is not None
+    orders.now = snapshot
+    return snapshot
 
 
 def test_spark_sees_append_overwrite_replace_and_expiry(tmp_path: Path, spark: SparkSession) -> None:
@@ -55,16 +55,18 @@ def test_commits_go_on_behind_those_of_spark(tmp_path: Path, spark: SparkSession
     for old in (before, stale):
         with pytest.raises(Moved):
             old.commit(stamp(4), Change([orders.file([99])]))
-    found = look(orders)
-    assert [(e.stamp, e.changes_rows, e.touched) for e in found.since(before.version) or ()] == [(None, True, (0, 2))]
-    assert found.stamp("uid-1", "orders") == stamp(3, version=before.version)
+    snapshot = look(orders)
+    assert [(e.stamp, e.changes_rows, e.touched) for e in snapshot.since(before.version) or ()] == [
+        (None, True, (0, 2))
+    ]
+    assert snapshot.stamp("uid-1", "orders") == stamp(3, version=before.version)
     orders.commit([orders.file([8])], permit=4)
     spark.sql(
         f"CALL {name.split('.')[0]}.system.rewrite_data_files(table => 't', options => map('rewrite-all', 'true'))"
     )
-    found = look(orders)
-    (compacted,) = found.files()
-    assert [entry.changes_rows for entry in found.since(before.version) or ()] == [True, True, False]
+    snapshot = look(orders)
+    (compacted,) = snapshot.files()
+    assert [entry.changes_rows for entry in snapshot.since(before.version) or ()] == [True, True, False]
     assert compacted.numbers == (0, 6)
     orders.commit([orders.file([7])], [compacted])
     assert by_spark(spark, orders) == [7]
@@ -78,10 +80,10 @@ def test_a_table_that_a_user_takes_back_is_seen(tmp_path: Path, spark: SparkSess
     early = orders.commit([orders.file([1])], permit=2)
     late = orders.commit([orders.file([2])], permit=3)
     spark.sql(f"CALL {in_spark(spark, orders).split('.')[0]}.system.rollback_to_snapshot('t', {early.at})")
-    found = look(orders)
-    assert (found.at, found.version) == (early.at, late.version + 1)
-    assert found.stamp("uid-1", "orders") == stamp(2, version=early.version)
-    assert [entry.operation for entry in found.since(late.version) or ()] == ["rollback"]
+    snapshot = look(orders)
+    assert (snapshot.at, snapshot.version) == (early.at, late.version + 1)
+    assert snapshot.stamp("uid-1", "orders") == stamp(2, version=early.version)
+    assert [entry.operation for entry in snapshot.since(late.version) or ()] == ["rollback"]
     assert orders.commit([orders.file([3])], permit=4).version == late.version + 1
     assert by_spark(spark, orders) == [1, 3]
 
@@ -99,9 +101,9 @@ def test_partitions_are_read_and_pruned_and_a_changed_spec_goes_on(tmp_path: Pat
     assert len(seen(orders)["duckdb"]) == len(seen(orders)["pyiceberg"]) == 60
     spark.sql(f"ALTER TABLE {name} DROP PARTITION FIELD bucket(4, offset)")
     spark.sql(f"ALTER TABLE {name} ADD COLUMN note STRING")
-    found = look(orders)
-    assert list(found.parts) == [part for part in parts if part.transform != "bucket"]
-    old = [file for file in found.files((1, 1)) if file.values["timestamp_day"] == date(1970, 1, 1)]
+    snapshot = look(orders)
+    assert list(snapshot.parts) == [part for part in parts if part.transform != "bucket"]
+    old = [file for file in snapshot.files((1, 1)) if file.values["timestamp_day"] == date(1970, 1, 1)]
     new = table_of([7]).append_column("note", pa.array(["x"]))
     orders.commit([orders.file(new, timestamp_day=date(1970, 1, 1), topic="t", topic_trunc="t")], old)
     assert by_spark(spark, orders, "note") == ["x", *[None] * 40]
@@ -114,8 +116,8 @@ def pieces(orders: Orders, parts: Sequence[Part], rows: Iterable[int]) -> list[N
     """A file for each partition."""
     (batch,) = table_of(rows).to_batches()
     names = [field_name(part) for part in parts]
-    found = parted(batch, parts)
-    return [orders.file(pa.Table.from_batches([piece]), **dict(zip(names, key, strict=True))) for key, piece in found]
+    pieces = parted(batch, parts)
+    return [orders.file(pa.Table.from_batches([piece]), **dict(zip(names, key, strict=True))) for key, piece in pieces]
 
 
 def holding(orders: Orders, offset: int) -> list[Path]:
@@ -188,8 +190,8 @@ def test_marks_that_spark_wrote_for_several_files_are_kept(tmp_path: Path, spark
     assert marked(orders) == {first.path: [1], second.path: [2]}
     mark(orders, {first.path: [1, 4]})
     assert by_spark(spark, orders) == [0, 2, 3, 5, 6, 8, 9]
-    found = seen(orders, native=False)  # Polars by itself refuses a file of deletes for several data files
-    assert found == everywhere(0, 2, 3, 5, 6, 8, 9)
+    rows_seen = seen(orders, native=False)  # Polars by itself refuses a file of deletes for several data files
+    assert rows_seen == everywhere(0, 2, 3, 5, 6, 8, 9)
     with pytest.raises(CannotCommit, match="others"):
         mark(orders, {second.path: [0]})
     orders.commit(remove=orders.named(first))

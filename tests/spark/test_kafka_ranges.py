@@ -78,12 +78,12 @@ def counted(kafka: KafkaCluster, topics: list[str]) -> list[KafkaRange]:
     """Whole partitions, with what a plain read finds in them."""
     admin = KafkaAdmin({"bootstrap.servers": kafka.bootstrap})
     ends = admin.watermarks([TP(topic, p) for topic in topics for p in range(2)])
-    found = []
+    landed_ranges = []
     with RangeReader({"bootstrap.servers": kafka.bootstrap}) as reader:
         for tp, (low, high) in sorted(ends.items()):
             rows = sum(batch.rows for batch in reader.read(tp, low, high))
-            found.append(KafkaRange(1, tp.topic, tp.partition, low, high, rows))
-    return found
+            landed_ranges.append(KafkaRange(1, tp.topic, tp.partition, low, high, rows))
+    return landed_ranges
 
 
 def test_rows_equal_those_of_sparks_own_source(
@@ -138,11 +138,11 @@ def test_ranges_are_read_in_parallel_tasks_and_each_row_can_tell_its_checkpoint(
     topic = new_topic(2)
     Generator(kafka.bootstrap).send(topic, 400, partitions=2)
     ranges = [KafkaRange(c, topic, p, 50 * (c - 1), 50 * c, 50) for c in range(1, 5) for p in range(2)]
-    found = frames.from_plan(spark, landing.region.config, planned(landing, ranges))
-    assert found.rdd.getNumPartitions() == 8
-    counts = found.groupBy("crkafka_checkpoint").count().collect()
+    read_rows = frames.from_plan(spark, landing.region.config, planned(landing, ranges))
+    assert read_rows.rdd.getNumPartitions() == 8
+    counts = read_rows.groupBy("crkafka_checkpoint").count().collect()
     assert {tuple(r) for r in counts} == {(c, 100) for c in range(1, 5)}
-    assert found.where("(offset DIV 50) + 1 != crkafka_checkpoint").count() == 0
+    assert read_rows.where("(offset DIV 50) + 1 != crkafka_checkpoint").count() == 0
 
 
 def test_other_counts_than_were_landed_are_data_loss(
@@ -189,8 +189,10 @@ def test_69_a_topic_made_anew_after_the_plan_is_data_loss_although_the_counts_ma
     topic = new_topic(1)
     Generator(kafka.bootstrap).send(topic, 10)
     old = kafka.topics.id(topic)
-    found = frames.from_plan(spark, landing.region.config, planned(landing, [KafkaRange(7, topic, 0, 0, 10, 10, old)]))
-    assert found.count() == 10
+    read_rows = frames.from_plan(
+        spark, landing.region.config, planned(landing, [KafkaRange(7, topic, 0, 0, 10, 10, old)])
+    )
+    assert read_rows.count() == 10
     kafka.topics.delete(topic)
     kafka.topics.create(topic, 1)
     Generator(kafka.bootstrap).send(topic, 10)
@@ -198,4 +200,4 @@ def test_69_a_topic_made_anew_after_the_plan_is_data_loss_although_the_counts_ma
     with pytest.raises(
         Exception, match=f"DataLoss: Checkpoint 7 .*id {re.escape(old)}; .* the id {re.escape(new)} now"
     ):
-        found.count()
+        read_rows.count()

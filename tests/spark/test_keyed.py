@@ -25,18 +25,18 @@ def latest(rows):
 
 def truth(upto: int) -> dict[str, int]:
     """Key → offset of its last record below one, in two partitions."""
-    found: dict[str, int] = {}
+    last_offsets: dict[str, int] = {}
     for partition in range(2):
         for offset in range(upto):
             key = f"{partition}-{offset % 7}"
-            found.pop(key, None) if offset % 5 == 4 else found.update({key: offset})
-    return found
+            last_offsets.pop(key, None) if offset % 5 == 4 else last_offsets.update({key: offset})
+    return last_offsets
 
 
 def rows_in(spark: SparkSession, landing: Landing) -> dict[str, int]:
-    found = tables.read_table(spark, landing.region, "now")
-    assert "crkafka_deleted" not in found.columns
-    rows = found.select("id", "offset").collect()
+    table_rows = tables.read_table(spark, landing.region, "now")
+    assert "crkafka_deleted" not in table_rows.columns
+    rows = table_rows.select("id", "offset").collect()
     assert len({row.id for row in rows}) == len(rows)
     return {row.id: row.offset for row in rows}
 

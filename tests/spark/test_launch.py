@@ -90,9 +90,9 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[subproce
     )
     try:
         assert process.stdout is not None
-        said = process.stdout.readline()
-        assert said, (folder / "stderr").read_text()
-        yield process, folder, said
+        output = process.stdout.readline()
+        assert output, (folder / "stderr").read_text()
+        yield process, folder, output
     finally:
         process.kill()
         process.wait()
@@ -154,8 +154,8 @@ def test_java_is_started_without_sparks_pages_unless_they_are_asked_for(
 
 
 def test_spark_shows_no_secret_on_its_pages_nor_in_its_logs(session: tuple[subprocess.Popen[str], Path, str]) -> None:
-    process, folder, said = session
-    address = said.split()[-1]
+    process, folder, output = session
+    address = output.split()[-1]
     page = urlopen(f"{address}/environment/", timeout=30).read().decode()
     assert "spark.some.setting" in page
     (folder / "end").write_text(process.communicate("\n", timeout=60)[0])
@@ -170,16 +170,16 @@ def test_a_session_that_its_cluster_has_stopped_is_the_end_of_the_host(
     session: tuple[subprocess.Popen[str], Path, str],
 ) -> None:
     """Each member's job would fail at once, again and again, under a host that holds its right for ever."""
-    said = (session[1] / "end").read_text()
-    assert said.startswith("Spark's session was stopped; did its cluster or its server end it?\n")
+    output = (session[1] / "end").read_text()
+    assert output.startswith("Spark's session was stopped; did its cluster or its server end it?\n")
 
 
 def test_a_java_that_has_died_is_a_sentence_and_the_end_of_the_host(
     session: tuple[subprocess.Popen[str], Path, str],
 ) -> None:
-    _, said = (session[1] / "end").read_text().split("\n", 1)
-    assert said.startswith("Spark: its Java process has ended. Was it killed, or out of memory?")
-    assert said.endswith("Spark's Java process has ended; was it killed, or out of memory?\n")
+    _, output = (session[1] / "end").read_text().split("\n", 1)
+    assert output.startswith("Spark: its Java process has ended. Was it killed, or out of memory?")
+    assert output.endswith("Spark's Java process has ended; was it killed, or out of memory?\n")
 
 
 def test_java_writes_to_the_log_and_not_to_the_terminal(session: tuple[subprocess.Popen[str], Path, str]) -> None:

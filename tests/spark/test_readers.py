@@ -85,13 +85,13 @@ def test_verify_reads_what_a_user_of_spark_does_to_an_iceberg_table(spark: Spark
         spark.sql(re.sub(r"\bT\b", name, statement)).collect()
 
     def call(procedure: str, **given: Any) -> None:
-        of = ", ".join(f"{key} => {value!r}" for key, value in {"table": table, **given}.items())
-        spark.sql(f"CALL {catalog}.system.{procedure}({of})").collect()
+        arguments = ", ".join(f"{key} => {value!r}" for key, value in {"table": table, **given}.items())
+        spark.sql(f"CALL {catalog}.system.{procedure}({arguments})").collect()
 
     def verified() -> str:
-        found = Findings()
-        assert in_tables.look(rig.region, found) and not found.notes, found.notes
-        return "\n".join(map(str, found.kept))
+        findings = Findings()
+        assert in_tables.look(rig.region, findings) and not findings.notes, findings.notes
+        return "\n".join(map(str, findings.kept))
 
     for _ in range(3):
         rig.land(10), rig.advance()
@@ -107,9 +107,9 @@ def test_verify_reads_what_a_user_of_spark_does_to_an_iceberg_table(spark: Spark
     assert verified() == ""
     do("DELETE FROM T WHERE partition = 0 AND offset = 12")
     do("INSERT INTO T SELECT * FROM T WHERE partition = 1 AND offset = 3")
-    found = verified()
-    assert "9 of 10 records are there (checkpoint 2, orders[0], offset 12)" in found
-    assert "1 record is there more than once (checkpoint 1, orders[1], offset 3)" in found
+    texts = verified()
+    assert "9 of 10 records are there (checkpoint 2, orders[0], offset 12)" in texts
+    assert "1 record is there more than once (checkpoint 1, orders[1], offset 3)" in texts
     snapshots = spark.table(f"{name}.snapshots").orderBy("committed_at").collect()
     call("set_current_snapshot", snapshot_id=snapshots[2].snapshot_id)
     assert "0 of 10 records are there (checkpoint 4, orders[0], offset 30)" in verified()

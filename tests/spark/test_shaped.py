@@ -93,16 +93,16 @@ def made(place: Place, function: str = "split", formats: tuple[str, str] = ("del
     return place.landing([good, declared(place, formats[1], "failed", function, "dead")])
 
 
-Found = list[tuple[int, int, int]]
+Places = list[tuple[int, int, int]]
 
 
-def rows_in(spark: SparkSession, landing: Landing, name: str) -> Found:
+def rows_in(spark: SparkSession, landing: Landing, name: str) -> Places:
     """(checkpoint, partition, offset) of every row; doubled ones show."""
-    found = tables.read_table(spark, landing.region, name).select("crkafka_checkpoint", "partition", "offset")
-    return sorted(tuple(r) for r in found.collect())  # type: ignore[misc]
+    result = tables.read_table(spark, landing.region, name).select("crkafka_checkpoint", "partition", "offset")
+    return sorted(tuple(r) for r in result.collect())  # type: ignore[misc]
 
 
-def expected(partition: int, *checkpoints: int, rows: int = 4) -> Found:
+def expected(partition: int, *checkpoints: int, rows: int = 4) -> Places:
     return [(c, partition, o) for c in checkpoints for o in range((c - 1) * rows, c * rows)]
 
 
@@ -239,13 +239,15 @@ def test_who_has_not_got_the_shape_cannot_write(spark: SparkSession, place: Plac
         tables.advance(None, landing.region, "orders")
 
 
-@pytest.mark.parametrize(("function", "said"), [("one", "takes the output dead"), ("NO_FUNCTION", "is not a function")])
+@pytest.mark.parametrize(
+    ("function", "refusal"), [("one", "takes the output dead"), ("NO_FUNCTION", "is not a function")]
+)
 def test_a_shape_that_cannot_be_meant_is_refused(
-    spark: SparkSession, place: Place, shop: Any, function: str, said: str
+    spark: SparkSession, place: Place, shop: Any, function: str, refusal: str
 ) -> None:
     landing = made(place, function)
     landing.land(4)
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=refusal):
         tables.advance(spark, landing.region, "orders")
 
 
@@ -319,9 +321,9 @@ def test_rows_of_every_kind_come_as_they_are_into_files_of_their_partitions(
     tables.advance(spark, landing.region, "orders")
     shaped = importlib.import_module("parted").by_day(frames.checkpoints(spark, landing.region))
     columns = shaped.columns
-    there = tables.read_table(spark, landing.region, "orders").select(columns)
-    assert sorted(map(str, there.collect())) == sorted(map(str, shaped.collect()))
-    assert there.where("tags IS NULL").count() == 8
+    stored_rows = tables.read_table(spark, landing.region, "orders").select(columns)
+    assert sorted(map(str, stored_rows.collect())) == sorted(map(str, shaped.collect()))
+    assert stored_rows.where("tags IS NULL").count() == 8
     row = landing.region.plane.read(lambda reader, _: plane.of(reader, "orders"))
     snapshot = open_log(landing.region, row).look()
     assert snapshot is not None
@@ -353,9 +355,9 @@ def test_a_shape_may_give_more_columns_fewer_and_in_another_order_in_a_catalog_t
     log = open_log(landing.region, row)
     snapshot = log.look()
     assert snapshot is not None and snapshot.schema.names == ["crkafka_checkpoint", "offset", "who", "extra"]
-    found = [batch for file in snapshot.files() for batch in rows_of(log.storage, file)]
+    result = [batch for file in snapshot.files() for batch in rows_of(log.storage, file)]
     rows = sorted(
-        (row["crkafka_checkpoint"], row["offset"], row.get("extra")) for batch in found for row in batch.to_pylist()
+        (row["crkafka_checkpoint"], row["offset"], row.get("extra")) for batch in result for row in batch.to_pylist()
     )
     assert rows == [(n + 1, o, "x" if n == 2 else None) for n in range(3) for o in (2 * n, 2 * n, 2 * n + 1, 2 * n + 1)]
     shop.MORE[:] = ["5 AS extra"]

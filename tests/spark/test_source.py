@@ -30,8 +30,8 @@ def landing(tmp_path: Path) -> Landing:
 
 
 def options(landing: Landing, **more: object) -> dict[str, str]:
-    said = {"region": "orders", "controlPlane": landing.config.control_plane, "storage": landing.config.storage}
-    return {**said, **{k: str(v) for k, v in more.items()}}
+    required = {"region": "orders", "controlPlane": landing.config.control_plane, "storage": landing.config.storage}
+    return {**required, **{k: str(v) for k, v in more.items()}}
 
 
 def opened(landing: Landing, **more: object) -> source.BatchReader:
@@ -49,9 +49,9 @@ def test_batch_reads_a_range(spark: SparkSession, landing: Landing) -> None:
     source.register(spark)
     for _ in range(4):
         landing.land(10)
-    found = spark.read.format("crkafka").options(**options(landing, after=1, upto=3)).load()
-    assert found.drop("crkafka_checkpoint").schema == RECORDS
-    rows = found.orderBy("partition", "offset").collect()
+    loaded = spark.read.format("crkafka").options(**options(landing, after=1, upto=3)).load()
+    assert loaded.drop("crkafka_checkpoint").schema == RECORDS
+    rows = loaded.orderBy("partition", "offset").collect()
     assert [(r.crkafka_checkpoint, r.partition, r.offset, bytes(r.value)) for r in rows] == [
         (1 + o // 10, p, o, f"orders:{p}:{o}".encode()) for p in range(2) for o in range(10, 30)
     ]
@@ -108,7 +108,7 @@ def test_queries_on_one_frame_are_no_affair_of_each_others(spark: SparkSession, 
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "refusal"),
     [
         ({"affter": 1}, "no option 'affter'"),
         ({"after": "x"}, "whole number"),
@@ -120,8 +120,8 @@ def test_queries_on_one_frame_are_no_affair_of_each_others(spark: SparkSession, 
         ({"partitions": "²"}, "must be whole numbers"),
     ],
 )
-def test_what_cannot_be_read_is_said(landing: Landing, wrong: dict[str, object], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_what_cannot_be_read_is_said(landing: Landing, wrong: dict[str, object], refusal: str) -> None:
+    with pytest.raises(ConfigError, match=refusal):
         opened(landing, **wrong)
 
 
@@ -252,13 +252,13 @@ def test_a_reader_needs_to_say_where_it_connects(landing: Landing, tmp_path: Pat
     (tmp_path / "region.yaml").write_text(landing.config.to_json())
     by_file = source.CrkafkaSource({"config": str(tmp_path / "region.yaml")})
     assert len(rows(by_file.reader(by_file.schema()))) == 20
-    for wrong, said in (
+    for wrong, refusal in (
         ({"region": "orders", "controlPlane": landing.config.control_plane}, "needs the option 'storage'"),
         ({"config": str(tmp_path / "region.yaml"), "storage": "x"}, "either config or storage"),
         (options(landing, **{"kafka.sasl.password": "hunter2"}), "secret written in clear"),
         (options(landing, **{"kafka.plugin.library.paths": "/tmp/x.so"}), "loads a library"),
     ):
-        with pytest.raises(ConfigError, match=said) as caught:
+        with pytest.raises(ConfigError, match=refusal) as caught:
             source.CrkafkaSource(wrong).schema()
         assert "hunter2" not in str(caught.value)
 

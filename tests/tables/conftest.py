@@ -46,9 +46,9 @@ class Lake(Rig):
 
     def verified(self) -> list[str]:
         """What `crkafka verify` finds in the table."""
-        found = Findings()
-        in_tables.look(self.region, found)
-        return list(map(str, found.kept))
+        findings = Findings()
+        in_tables.look(self.region, findings)
+        return list(map(str, findings.kept))
 
     def fetch(self, plan: ReadPlan) -> Iterator[tuple[KafkaRange, pa.RecordBatch]]:
         """Of every topic that there was."""

@@ -38,9 +38,9 @@ def test_the_log_tells_whose_commit_it_is_and_bounds_of_each_file(lake: Lake) ->
     lake.land(5)
     done = lake.advance()
     assert done is not None
-    told = json.loads(lake.delta().history(1)[0]["userMetadata"])
-    assert told["crkafka"]["uid"] == lake.landing.uid and told["crkafka"]["number"] == done.number
-    assert (told["kind"], told["after"], told["upto"], told["rows"]) == ("advance", 0, 1, 10)
+    metadata = json.loads(lake.delta().history(1)[0]["userMetadata"])
+    assert metadata["crkafka"]["uid"] == lake.landing.uid and metadata["crkafka"]["number"] == done.number
+    assert (metadata["kind"], metadata["after"], metadata["upto"], metadata["rows"]) == ("advance", 0, 1, 10)
     actions = pa.table(lake.delta().get_add_actions(flatten=True)).to_pylist()
     assert sorted((a["num_records"], a["min.partition"], a["min.offset"], a["max.offset"]) for a in actions) == [
         (5, 0, 0, 4),

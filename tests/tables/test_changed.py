@@ -19,7 +19,7 @@ from crkafka_core.model.rows import TableCommit
 from crkafka_core.spark import tables
 from tests.tables.conftest import Lake, filled, upto
 
-FOUND = "K6: table bronze: 1 commit of another program, the first is version {}"
+FOREIGN_COMMIT = "K6: table bronze: 1 commit of another program, the first is version {}"
 
 
 def update(lake: Lake) -> None:
@@ -178,9 +178,9 @@ def test_a_lost_data_file_is_told_and_mended(lake: Lake, how: str, retired: bool
     gone = next(file for file in files(lake) if how != "packed" or "packed" in file.parts)
     gone.unlink()
     filled(lake, 1)
-    found = lake.look()
-    assert found.lost == (str(gone.relative_to(lake.path)),)
-    assert found.miscounted == ((1, 2) if how == "packed" else (1, 2, 3, 4))
+    audit = lake.look()
+    assert audit.lost == (str(gone.relative_to(lake.path)),)
+    assert audit.miscounted == ((1, 2) if how == "packed" else (1, 2, 3, 4))
     mended(lake)
 
 

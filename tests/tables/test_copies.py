@@ -50,8 +50,8 @@ class Stage:
 
     def copy(self, name: str) -> Region:
         """As a dump would be that is restored at another place."""
-        with closing(sqlite3.connect(self.file)) as now, closing(sqlite3.connect(self.folder / name)) as there:
-            now.backup(there)
+        with closing(sqlite3.connect(self.file)) as now, closing(sqlite3.connect(self.folder / name)) as target:
+            now.backup(target)
         return self.opened(self.folder / name)
 
     def opened(self, file: Path) -> Region:
@@ -88,10 +88,10 @@ def test_68_a_copy_of_the_control_plane_writes_fences_and_maintains_no_table(sta
         road.fence(staging, "bronze")
     with pytest.raises(NotOwner):
         compact.maintain(staging, "bronze")
-    told: list[str] = []
-    feeder = Feeder(staging, tell=told.append)
+    reports: list[str] = []
+    feeder = Feeder(staging, tell=reports.append)
     feeder.turn(0.0)
-    assert len(told) == 1 and "is a copy" in told[0]
+    assert len(reports) == 1 and "is a copy" in reports[0]
     assert stage.version() == version
     road.advance(stage.region, "bronze")
     assert stage.version() > version, "production goes on"

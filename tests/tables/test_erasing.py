@@ -151,9 +151,9 @@ def test_what_is_read_again_and_retired_before_any_reader_asked_is_noted(alone: 
     assert noted(region)[2] == {"orders": {0: [3, 4, 8]}}
 
 
-@pytest.mark.parametrize("made_anew", [False, True])
+@pytest.mark.parametrize("recreated", [False, True])
 def test_a_rewind_once_the_history_has_forgotten_the_checkpoint_brings_them_back_no_more(
-    alone: tuple[Landing, Region], made_anew: bool
+    alone: tuple[Landing, Region], recreated: bool
 ) -> None:
     """But other records at these offsets, of a topic that was made anew."""
     landing, region = alone
@@ -161,13 +161,13 @@ def test_a_rewind_once_the_history_has_forgotten_the_checkpoint_brings_them_back
     region.retire()
     assert noted(region) == {}, "its row is gone"
     landing.rewind(0)
-    if made_anew:
+    if recreated:
         landing.recreate_topics()
     landing.land(6)
-    assert noted(region) == ({} if made_anew else {8: {"orders": {0: [3, 4]}}})
-    assert outliving(region) == ([(3, 5, 1), (8, 9, 1)] if made_anew else [(3, 5, 8), (8, 9, 1)])
+    assert noted(region) == ({} if recreated else {8: {"orders": {0: [3, 4]}}})
+    assert outliving(region) == ([(3, 5, 1), (8, 9, 1)] if recreated else [(3, 5, 8), (8, 9, 1)])
     landing.land(6)
-    assert noted(region).get(9) == (None if made_anew else {"orders": {0: [8]}})
+    assert noted(region).get(9) == (None if recreated else {"orders": {0: [8]}})
 
 
 def test_a_partition_that_stands_still_until_what_a_rewind_left_behind_is_dropped_comes_without_them(

@@ -105,13 +105,13 @@ def test_a_table_that_fails_is_told_once_and_tried_again_later(
         raise Refused("the lake is dry")
 
     lake.land(5)
-    told: list[str] = []
-    running = Feeder(lake.region, tell=told.append)
+    reports: list[str] = []
+    running = Feeder(lake.region, tell=reports.append)
     with monkeypatch.context() as patch, caplog.at_level(logging.WARNING):
         patch.setattr(road, "advance", refused)
         for _ in range(5):
             running.turn(0.0)
-    assert (tries, told) == (["bronze"], ["table bronze: the lake is dry"])
+    assert (tries, reports) == (["bronze"], ["table bronze: the lake is dry"])
     running._failed.clear()
     running.turn(0.0)
     assert lake.places() == upto(5)
@@ -156,14 +156,14 @@ def test_a_host_that_ends_says_which_table_is_left_behind_and_that_it_goes_on(la
         def begin(self) -> None: ...
         def end(self) -> None: ...
 
-    told: list[str] = []
+    reports: list[str] = []
     news: list[str] = []
     left = lake.region.config.tables[0].model_copy(
         update={"name": "typed", "format": "delta", "path": "lake.shop.typed"}
     )
     config = lake.region.config.model_copy(update={"tables": [left]})
     region = SimpleNamespace(config=config, plane=lake.region.plane, runtime=THREADS)
-    with feeder.feeding(region, tell=told.append, news=news.append, warm=lambda *_: Warm()):  # type: ignore[arg-type]
+    with feeder.feeding(region, tell=reports.append, news=news.append, warm=lambda *_: Warm()):  # type: ignore[arg-type]
         lake.land(5)
     assert news == ["10 records still come into bronze; that takes at most a minute"]
-    assert told == ["table bronze is left at checkpoint 0: its next host goes on from there"]
+    assert reports == ["table bronze is left at checkpoint 0: its next host goes on from there"]

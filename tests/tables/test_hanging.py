@@ -50,10 +50,10 @@ def acknowledged(lake: Lake, name: str) -> int:
 def test_a_commit_that_hangs_holds_up_no_other_table_and_is_told_once(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hanging, told = Hanging(monkeypatch, "away"), list[str]()
+    hanging, reports = Hanging(monkeypatch, "away"), list[str]()
     monkeypatch.setattr(keeper, "_HANGS", 0.5)
     monkeypatch.setattr(keeper, "_TOGETHER", 0.2)
-    running = Feeder(lake.region, tell=told.append)
+    running = Feeder(lake.region, tell=reports.append)
     for _ in range(4):
         lake.land(5)
         while lake.table().acknowledged < lake.region.plane.read(lambda _, row: row.head):
@@ -63,7 +63,7 @@ def test_a_commit_that_hangs_holds_up_no_other_table_and_is_told_once(
     running.turn(0.0)
     assert lake.places() == upto(20)
     assert (hanging.begun, acknowledged(lake, "away")) == (1, 0)
-    assert [text for text in told if "away" in text] == told and len(told) == 1, told
+    assert [text for text in reports if "away" in text] == reports and len(reports) == 1, reports
     hanging.let_go.set()
     end = time.monotonic() + 10
     while acknowledged(lake, "away") < 4:
@@ -72,16 +72,16 @@ def test_a_commit_that_hangs_holds_up_no_other_table_and_is_told_once(
 
 
 def test_the_end_does_not_wait_for_a_commit_that_hangs(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    hanging, told = Hanging(monkeypatch, "away"), list[str]()
+    hanging, reports = Hanging(monkeypatch, "away"), list[str]()
     monkeypatch.setattr(keeper, "_TOGETHER", 0.2)
     monkeypatch.setattr(keeper, "LAST", 1.0)
     lake.land(5)
-    running = Feeder(lake.region, tell=told.append)
+    running = Feeder(lake.region, tell=reports.append)
     running.begin()
     running.end()
     assert not running.is_alive()
     assert lake.places() == upto(5)
-    assert told == ["what is still being written is left to the next host: away"]
+    assert reports == ["what is still being written is left to the next host: away"]
     hanging.let_go.set()
 
 

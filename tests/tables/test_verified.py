@@ -25,8 +25,8 @@ def filled(lake: Lake) -> Lake:
 
 
 def row(lake: Lake, partition: int, offset: int) -> pa.Table:
-    there = lake.delta().to_pyarrow_table()
-    return there.filter(pc.and_(pc.equal(there["partition"], partition), pc.equal(there["offset"], offset)))
+    stored = lake.delta().to_pyarrow_table()
+    return stored.filter(pc.and_(pc.equal(stored["partition"], partition), pc.equal(stored["offset"], offset)))
 
 
 def append(lake: Lake, rows: pa.Table) -> None:
@@ -112,7 +112,7 @@ def test_a_table_that_is_not_there_is_a_finding(filled: Lake) -> None:
 
 
 @pytest.fixture
-def anew(lake: Lake) -> Lake:
+def recreated(lake: Lake) -> Lake:
     """Four checkpoints; the last two are of a topic that was made anew, with offsets that the first has, too."""
     for _ in range(2):
         lake.land(20), lake.advance()
@@ -123,15 +123,15 @@ def anew(lake: Lake) -> Lake:
     return lake
 
 
-def test_of_a_topic_made_anew_each_row_is_compared_that_tells_its_checkpoint(anew: Lake) -> None:
-    anew.delta().delete("partition = 0 AND offset = 10")
-    anew.land(2), anew.advance()
-    assert anew.look().miscounted == (1,)
-    assert anew.verified() == ["K6: table bronze: 19 of 20 records are there (checkpoint 1, orders[0], offset 10)"]
+def test_of_a_topic_made_anew_each_row_is_compared_that_tells_its_checkpoint(recreated: Lake) -> None:
+    recreated.delta().delete("partition = 0 AND offset = 10")
+    recreated.land(2), recreated.advance()
+    assert recreated.look().miscounted == (1,)
+    assert recreated.verified() == ["K6: table bronze: 19 of 20 records are there (checkpoint 1, orders[0], offset 10)"]
 
 
-def test_of_a_topic_made_anew_what_is_missing_is_of_the_checkpoint_whose_file_is_gone(anew: Lake) -> None:
+def test_of_a_topic_made_anew_what_is_missing_is_of_the_checkpoint_whose_file_is_gone(recreated: Lake) -> None:
     """Its rows but one are in a file that tells nothing, at offsets that the old topic has, too."""
-    anew.delta().delete("partition = 0 AND offset < 3 AND value = 'orders#1:0:0'")
-    anew.land(2), anew.advance()
-    assert anew.verified() == ["K6: table bronze: 2 of 3 records are there (checkpoint 3, orders[0], offset 0)"]
+    recreated.delta().delete("partition = 0 AND offset < 3 AND value = 'orders#1:0:0'")
+    recreated.land(2), recreated.advance()
+    assert recreated.verified() == ["K6: table bronze: 2 of 3 records are there (checkpoint 3, orders[0], offset 0)"]

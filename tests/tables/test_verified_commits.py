@@ -44,16 +44,16 @@ class Made:
         assert permit is not None
         number = permit.commit.number
         version = 0
-        for checkpoint, there in rows.items():
-            version = self.write(number, checkpoint, there)
-        told = {checkpoint: there.num_rows for checkpoint, there in rows.items()}
+        for checkpoint, count in rows.items():
+            version = self.write(number, checkpoint, count)
+        row_counts = {checkpoint: count.num_rows for checkpoint, count in rows.items()}
         plane.do(
             lambda tx: permits.finish_commit(
                 tx,
                 permit,
                 version=str(version),
-                rows=sum(told.values()),
-                counts=told if counts else None,
+                rows=sum(row_counts.values()),
+                counts=row_counts if counts else None,
                 bad={permit.commit.upto: bad},
             )
         )
@@ -72,22 +72,22 @@ class Made:
         )
         return DeltaTable(self.table["path"]).version()
 
-    def found(self, **changes: Any) -> Findings:
+    def findings(self, **changes: Any) -> Findings:
         """What is found; `changes`: of the table, in today's configuration."""
-        found = Findings()
-        in_tables.look(self.opened([{**self.table, **changes}]), found)
-        return found
+        findings = Findings()
+        in_tables.look(self.opened([{**self.table, **changes}]), findings)
+        return findings
 
     def opened(self, tables: list[dict[str, Any]]) -> Opened:
-        of = self.landing.config
+        landed_config = self.landing.config
         config = RegionConfig.of(
             base=self.folder,
-            region=of.region,
-            control_plane=of.control_plane,
-            storage=of.storage,
-            kafka=dict(of.kafka),
-            topics=list(of.topics or ()),
-            members=of.members,
+            region=landed_config.region,
+            control_plane=landed_config.control_plane,
+            storage=landed_config.storage,
+            kafka=dict(landed_config.kafka),
+            topics=list(landed_config.topics or ()),
+            members=landed_config.members,
             tables=tables,
         )
         return Opened(config, self.landing.region.plane)
@@ -100,24 +100,24 @@ def some(rows: int) -> pa.Table:
 
 def decoded(*offsets: int) -> pa.Table:
     """Of a typed table."""
-    there = len(offsets)
+    count = len(offsets)
     return pa.table(
-        {"kafka_topic": ["orders"] * there, "kafka_partition": [0] * there, "kafka_offset": offsets, "a": [1] * there}
+        {"kafka_topic": ["orders"] * count, "kafka_partition": [0] * count, "kafka_offset": offsets, "a": [1] * count}
     )
 
 
-def texts(found: Findings) -> list[str]:
-    assert not found.notes, found.notes
-    return list(map(str, found.kept))
+def texts(findings: Findings) -> list[str]:
+    assert not findings.notes, findings.notes
+    return list(map(str, findings.kept))
 
 
 def test_a_commit_over_a_checkpoint_without_rows_is_counted(tmp_path: Path) -> None:
     made = Made(tmp_path)
     made.landing.land(5), made.landing.land(0)
     number = made.commit({1: some(10)})
-    assert texts(made.found()) == []
+    assert texts(made.findings()) == []
     made.write(number, 1, some(7))
-    assert texts(made.found()) == [
+    assert texts(made.findings()) == [
         "K6: table t: 7 rows of what commit 1 wrote; it had 10 when it was acknowledged (checkpoint 1)"
     ]
 
@@ -131,21 +131,21 @@ def test_of_a_commit_of_which_a_part_was_written_again_the_rest_is_counted_or_to
         made.landing.land(5)
     number = made.commit({1: some(10), 2: some(10), 3: some(10)}, counts=counts)
     made.commit({2: some(9)}, again=[2], counts=counts)
-    assert not made.found().kept
+    assert not made.findings().kept
     made.write(number, 3, some(7))
-    found = made.found()
+    findings = made.findings()
     if counts:
-        assert texts(found) == [
+        assert texts(findings) == [
             "K6: table t: 7 rows of what commit 1 wrote; it had 10 when it was acknowledged (checkpoint 3)"
         ]
     else:
-        assert not found.kept
-        assert found.notes == [
+        assert not findings.kept
+        assert findings.notes == [
             "table t: rows of 2 checkpoints were not counted: they were written together with others that have been written again or "
             "left behind since, and nothing tells how many rows each had"
         ]
     made.write(2, 2, some(8))
-    assert "8 rows of what commit 2 wrote; it had 9" in str(made.found().kept)
+    assert "8 rows of what commit 2 wrote; it had 9" in str(made.findings().kept)
 
 
 TYPED = {"typed": {"json": "order.json"}}
@@ -157,22 +157,24 @@ def test_what_was_skipped_is_not_missing_once_a_bad_record_stops_the_table(tmp_p
     made.landing.land(5), made.landing.land(5)
     number = made.commit({1: decoded(0, 1, 2, 4), 2: decoded(5, 6, 7, 8, 9)}, counts=counts, bad=1)
     for today in ("skip", "stop"):
-        assert texts(made.found(on_bad_record=today)) == []
+        assert texts(made.findings(on_bad_record=today)) == []
     made.write(number, 2, decoded(5, 6, 8, 9))
     lost = "4 rows of what commit 1 wrote; it had 5" if counts else "8 rows of what commit 1 wrote; it had 9"
     for today in ("skip", "stop"):
-        found = texts(made.found(on_bad_record=today))
-        assert any(lost in each for each in found), found
-        assert counts == any("4 of 5 records are there (checkpoint 2, orders[0], offset 7)" in each for each in found)
+        findings = texts(made.findings(on_bad_record=today))
+        assert any(lost in each for each in findings), findings
+        assert counts == any(
+            "4 of 5 records are there (checkpoint 2, orders[0], offset 7)" in each for each in findings
+        )
 
 
 def test_a_typed_table_that_is_not_in_the_configuration_any_more_is_noted_and_not_compared(tmp_path: Path) -> None:
     made = Made(tmp_path, **TYPED, topics=["orders"], on_bad_record="stop")
     made.landing.land(5)
     made.commit({1: decoded(0, 1, 2, 4)})
-    found = Findings()
-    assert in_tables.look(made.opened([]), found) == ()
-    assert not found.kept
-    assert found.notes == [
+    findings = Findings()
+    assert in_tables.look(made.opened([]), findings) == ()
+    assert not findings.kept
+    assert findings.notes == [
         "table t: t is not in the configuration any more, which says of which records and keys its rows are; they were not compared"
     ]
