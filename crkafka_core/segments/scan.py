@@ -47,7 +47,8 @@ def scan_segment(
                     hint="The file was changed after it was published.",
                 )
             wanted = _COLUMNS if columns is None else tuple(name for name in _COLUMNS if name in columns)
-            small = meta.num_rows <= BATCH_ROWS and _bytes(meta) <= BATCH_BYTES
+            size = sum(meta.row_group(i).total_byte_size for i in range(meta.num_row_groups))
+            small = meta.num_rows <= BATCH_ROWS and size <= BATCH_BYTES
             yield from _at_once(file, wanted) if small and selection.everything else _batches(file, wanted, selection)
         except ValueError as error:  # Arrow's own among them
             raise DataLoss(
@@ -136,11 +137,6 @@ def _may_hold(name: str, stats: Any, selection: Selection) -> bool:
         case "timestamp":  # raw, since it may be past the year 9999, Python's last
             return selection.times.touches(stats.min_raw, stats.max_raw + 1)
     return True
-
-
-def _bytes(meta: Any) -> int:
-    """Approximate size of all row groups in memory."""
-    return sum(int(meta.row_group(i).total_byte_size) for i in range(meta.num_row_groups))
 
 
 def rows_at_once(meta: Any, most: int = BATCH_ROWS) -> int:

@@ -46,7 +46,9 @@ def start(settings: Mapping[str, str], *, hidden: Collection[str] = (), log: Pat
         for key, value in settings.items():
             builder = builder.config(key, value)
         return builder.getOrCreate()
-    _need_java()
+    os.environ.setdefault(
+        "JAVA_HOME", str(find_java().resolve().parents[1])
+    )  # spark-submit looks at it and on the path only
     if settings.get("spark.master", "").startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # the only setting that Spark's pages go by
     _log = log
@@ -111,11 +113,6 @@ def cap_log() -> None:
 def redaction(hidden: Collection[str] = ()) -> str:
     """The value of `spark.redaction.regex`: our names of secrets, and these settings."""
     return "(?i)" + "|".join([secret.WORDS, "access[.]?key", *(f"^{re.escape(key)}$" for key in sorted(hidden))])
-
-
-def _need_java() -> None:
-    """Set JAVA_HOME: spark-submit looks there and on the path only."""
-    os.environ.setdefault("JAVA_HOME", str(find_java().resolve().parents[1]))
 
 
 @contextmanager
