@@ -39,7 +39,7 @@ _AT_ONCE, _LONG = 16, 10.0
 _HANGS = 60.0
 """Seconds after which a commit that has not ended is reported."""
 LAST = 45.0
-"""Seconds at its end for checkpoints that are merged by then."""
+"""Seconds for which an ending keeper still writes the checkpoints merged by then."""
 Due = list[tuple[str, Callable[[str], object]]]
 """Tables, or the first of a family, with the work for each."""
 
@@ -107,7 +107,7 @@ class Keeper(Loop):
     """Threads: its own, one for each family that is being written, and one that renews its lease."""
 
     def __init__(self, region: Handle, way: Way, *, tell: Tell = lambda _: None, token: str = "") -> None:
-        """`token`: of a lease that was taken for it already."""
+        """`token`: the token of a lease that was already taken for this keeper."""
         super().__init__("feeder", region.runtime)
         self._region, self._way, self._tell, self._token = region, way, tell, token
         self._left = region.config.left_to_others

@@ -19,12 +19,12 @@ from crkafka_core.spark import launch, location
 
 S3 = "s3"
 PACKAGES = {"delta": maven.DELTA, "iceberg": maven.ICEBERG, S3: maven.S3A}
-"""For `spark.jars.packages`."""
+"""Format, or `s3` → its coordinates in `spark.jars.packages`."""
 EXTENSIONS = {
     "delta": "io.delta.sql.DeltaSparkSessionExtension",
     "iceberg": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
 }
-"""For `spark.sql.extensions`."""
+"""Format → its class in `spark.sql.extensions`."""
 
 OWN_JARS = {"spark.jars", "spark.jars.packages"}
 """Settings of `host.conf` that replace our jars."""
@@ -43,7 +43,7 @@ ALWAYS = {
 
 
 HERE = {"spark.python.daemon.module": "crkafka_core.spark.daemon"}
-"""For a local session of this Python installation: its tasks start sooner."""
+"""Settings of a local session of this Python installation, whose tasks start sooner with them."""
 
 
 def conf(formats: Collection[str] = ()) -> dict[str, str]:

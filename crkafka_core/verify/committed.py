@@ -1,4 +1,4 @@
-"""I12: what is committed to Kafka is never ahead of what was submitted, and equals the merge once the region is quiet."""
+"""I12: offsets committed to Kafka are never ahead of the submitted ones, and equal the merge once the region is quiet."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def commits(
 ) -> None:
     """Compare the group's commits with SQL; `quiet`: no cut or reset is on its way, and the last cut was merged.
 
-    Cuts may have gone on since `history` was read: what the commits name is compared with SQL as it is `again`, after them.
+    Cuts may have gone on since `history` was read: the commits are compared with a history that `again` reads after them.
     """
     known = {TP(i.topic, i.partition): i.topic_id for i in history.initials if not i.forgotten}
     if not known:

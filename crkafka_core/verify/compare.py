@@ -145,7 +145,7 @@ class KafkaTruth(Truth):
                 return
 
     def _not_expired(self, part: Stretch, findings: Findings) -> Stretch:
-        """The part of it that Kafka still has."""
+        """The part of the stretch that Kafka has not expired."""
         begins = self._begins.get(part.tp, 0)
         if begins <= part.start:
             return part
@@ -154,7 +154,7 @@ class KafkaTruth(Truth):
         return replace(part, start=min(begins, part.stop), landed=left.combine_chunks())
 
     def _not_cleaned(self, part: Stretch, due: np.ndarray, findings: Findings) -> Stretch:
-        """The part of it that compaction has left in Kafka: the rows cleaned away cannot be compared."""
+        """The part of the stretch that compaction has left in Kafka: rows cleaned away cannot be compared."""
         topic, uncleaned = part.tp.topic, np.isin(part.offsets, due)
         if uncleaned.all() or self._compacted.get(topic) is False:
             return part
@@ -196,7 +196,7 @@ def _first_headers(tp: TP, produced: Mapping[int, Headers], landed: pa.ChunkedAr
 
 
 def compare_offsets(part: Stretch, due: np.ndarray, findings: Findings) -> bool:
-    """Whether exactly these offsets landed; reports the first that is missing, strange or doubled."""
+    """Whether exactly these offsets landed; reports the first that is missing, unexpected or doubled."""
     if np.array_equal(due, part.offsets):
         return True
     for offset, words in _differences(due, part.offsets):

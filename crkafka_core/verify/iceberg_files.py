@@ -77,7 +77,7 @@ class IcebergFiles:
         return int(json.loads(stamp)["settled"]) if stamp else 0
 
     def since(self, version: str) -> list[LogEntry]:
-        """What was committed after a version, oldest first."""
+        """Commits after a version, oldest first."""
         known, entries = int(version or 0), list[LogEntry]()
         for snapshot in self._line():
             number, summary = int(snapshot["sequence-number"]), snapshot["summary"]
@@ -91,7 +91,7 @@ class IcebergFiles:
         return entries[::-1]
 
     def has_other(self, field: pa.Field) -> bool:
-        """Whether a column of a file is not the table's column of that name, which was dropped and added again."""
+        """Whether a file's column is another than the table's of that name, which was dropped and added again."""
         number = (field.metadata or {}).get(b"PARQUET:field_id")
         return number is not None and any(n == field.name and i != int(number) for i, (n, _) in self._columns.items())
 

@@ -1,4 +1,4 @@
-"""What declared tables hold, row by row: each record of the line once, and nothing that a rewind left behind (SPEC K6, I2, I3).
+"""Rows of declared tables: each record of the line once, and no superseded row (SPEC K6, I2, I3).
 
 Read from the tables' own files, without Spark. The code that writes and repairs tables is not used, except to list the files of a version.
 """

@@ -14,7 +14,7 @@ PER_INVARIANT = 5
 
 
 class InvariantBroken(Refused):
-    """The oracle found a region that breaks its contract. Reaction: keep everything as it is, and look at the first finding."""
+    """A verified region breaks its contract. Reaction: keep everything as it is, and look at the first finding."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Verdict:
     broken: dict[str, int] = field(default_factory=dict)
     """How often each invariant is broken; `findings` has the first of each."""
     notes: tuple[str, ...] = ()
-    """What could not be compared, and why."""
+    """Parts that could not be compared, and why."""
     tables: tuple[str, ...] = ()
     """Declared tables whose rows were compared."""
 
@@ -93,7 +93,7 @@ class Verdict:
         )
 
     def require(self) -> Verdict:
-        """Itself, or `InvariantBroken` with the findings."""
+        """The verdict itself; raises `InvariantBroken` with the findings if it has any."""
         if not self.ok:
             raise InvariantBroken(
                 str(self), hint="Nothing was changed. Keep the control plane and the segments as they are."
