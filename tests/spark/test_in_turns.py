@@ -116,8 +116,8 @@ def pieces(orders: Orders, parts: Sequence[Part], rows: Iterable[int]) -> list[N
     """A file for each partition."""
     (batch,) = table_of(rows).to_batches()
     names = [field_name(part) for part in parts]
-    pieces = parted(batch, parts)
-    return [orders.file(pa.Table.from_batches([piece]), **dict(zip(names, key, strict=True))) for key, piece in pieces]
+    split = parted(batch, parts)
+    return [orders.file(pa.Table.from_batches([piece]), **dict(zip(names, key, strict=True))) for key, piece in split]
 
 
 def holding(orders: Orders, offset: int) -> list[Path]:
