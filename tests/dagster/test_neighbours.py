@@ -16,6 +16,7 @@ import pytest
 
 from checkpoints_db import initialise, open_store
 from crkafka_core.dev.postgres import Postgres
+from crkafka_core.plane import leases
 from crkafka_core.testing.pytest_services import unique
 from dagster_project.names import key_of
 from dagster_project.testing.live import LiveDagster
@@ -28,6 +29,7 @@ POSTGRES_SETTINGS = Path(__file__).parents[2] / "dagster_project" / "instance" /
 PROJECT = '''
 """A project with assets and a sensor of its own, beside which regions are put as docs/dagster.md says."""
 
+import os
 import time
 from pathlib import Path
 
@@ -38,7 +40,7 @@ from dagster_project import consistent_region
 from dagster_project.names import Names
 from dagster_project.partitions import definition
 
-TICKS = Path({ticks!r})
+TICKS, BROUGHT = Path({ticks!r}), Path({brought!r})
 REGIONS = {regions!r}
 
 
@@ -64,10 +66,21 @@ if REGIONS:
     follows = dg.AutomationConditionSensorDefinition(
         "follows", target=[follower], minimum_interval_seconds=1, default_status=dg.DefaultSensorStatus.RUNNING
     )
+    last = Names(f"r{{len(REGIONS) - 1}}")
+
+    @dg.asset(partitions_def=definition(last), deps=[last.records], backfill_policy=dg.BackfillPolicy.single_run())
+    def resident(context: dg.AssetExecutionContext) -> None:
+        """Is brought each checkpoint by the run `follow_merges`, if its region is given it to follow."""
+        with BROUGHT.open("a") as file:
+            file.writelines(f"{{key}} {{time.time()}} {{os.getpid()}}\\n" for key in context.partition_keys)
+
     defs = dg.Definitions.merge(
         defs,
-        dg.Definitions(assets=[follower], sensors=[follows]),
-        *[consistent_region(RegionConfig.from_json(text), host=False, **{options!r}) for text in REGIONS],
+        dg.Definitions(assets=[follower, resident], sensors=[follows]),
+        *[
+            consistent_region(RegionConfig.from_json(text), host=False, follow={follow!r}.get(i, ()), **{options!r})
+            for i, text in enumerate(REGIONS)
+        ],
     )
 '''
 
@@ -85,6 +98,12 @@ class Neighbourhood:
     dagster: LiveDagster
     landings: list[Landing]
     ticks: Path
+    resident: Path
+
+    def brought(self) -> dict[str, tuple[float, int]]:
+        """Checkpoints that the asset `resident` has got: when its step began for each, and in which process."""
+        lines = self.resident.read_text().splitlines() if self.resident.exists() else []
+        return {key: (float(at), int(pid)) for key, at, pid in map(str.split, lines)}
 
     def intervals(self, seconds: float) -> list[float]:
         """Seconds between two evaluations of the neighbours' sensor, seen for so long."""
@@ -122,9 +141,10 @@ def neighbourhood(
     settings: Path | None = None,
     env: dict[str, str] | None = None,
     url: str = "",
+    follow: dict[int, list[str]] | None = None,
     **options: Any,
 ) -> Iterator[Neighbourhood]:
-    """Everything up; everything down afterwards. Without settings the instance is as Dagster makes it."""
+    """Everything up; everything down afterwards. Without settings the instance is as Dagster makes it; `follow` by a region's index."""
     folder.mkdir(exist_ok=True)
     url = url or f"sqlite:///{folder}/crkafka.db"
     with ExitStack() as stack:
@@ -135,35 +155,73 @@ def neighbourhood(
             stack.callback(store.close)
             landings = [Landing(store, folder, name=f"r{i}", control_plane=url, partitions=1) for i in range(regions)]
         module = PROJECT.format(
-            ticks=str(folder / "ticks"), regions=[one.config.to_json() for one in landings], options=options
+            ticks=str(folder / "ticks"),
+            brought=str(folder / "brought"),
+            regions=[one.config.to_json() for one in landings],
+            follow=follow or {},
+            options=options,
         )
         (folder / "neighbours_project.py").write_text(module)
         dagster = stack.enter_context(LiveDagster(folder, "neighbours_project", settings=settings, env=env))
-        yield Neighbourhood(dagster, landings, folder / "ticks")
+        yield Neighbourhood(dagster, landings, folder / "ticks", folder / "brought")
+
+
+@pytest.fixture(scope="module")
+def stock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Neighbourhood]:
+    """Two regions on an instance as Dagster makes it; the run `follow_merges` brings an asset what the second merges."""
+    with neighbourhood(tmp_path_factory.mktemp("stock"), 2, follow={1: ["resident"]}) as there:
+        yield there
 
 
 @pytest.mark.soak
 def test_two_regions_on_a_stock_instance_are_published_and_wake_a_users_asset_beside_others_work(
-    tmp_path: Path,
+    stock: Neighbourhood,
 ) -> None:
     """The queue, one thread for all sensors, Dagster's own launcher. The automation sensor of the project has to be on."""
-    with neighbourhood(tmp_path, 2) as there:
-        for landing in there.landings:
-            landing.land(2)
-        there.await_published()
-        run = there.materialize_theirs()
-        for landing in there.landings:
-            landing.land(1)
-        there.await_published()
+    for landing in stock.landings:
+        landing.land(2)
+    stock.await_published()
+    run = stock.materialize_theirs()
+    for landing in stock.landings:
+        landing.land(1)
+    stock.await_published()
 
-        def followed() -> set[str]:
-            found = there.dagster.ask(FOLLOWED)["assetOrError"].get("assetMaterializations", [])
-            return {m["partition"] for m in found}
+    def followed() -> set[str]:
+        found = stock.dagster.ask(FOLLOWED)["assetOrError"].get("assetMaterializations", [])
+        return {m["partition"] for m in found}
 
-        there.dagster.until(lambda: key_of(2) in followed(), 180, "the user's asset has followed")
-        assert there.dagster.finished(run, 120) == "SUCCESS"
-        assert len(there.ticks.read_text().split()) >= 3
-        assert "Traceback" not in there.dagster.log.read_text()
+    stock.dagster.until(lambda: key_of(2) in followed(), 180, "the user's asset has followed")
+    assert stock.dagster.finished(run, 120) == "SUCCESS"
+    assert len(stock.ticks.read_text().split()) >= 3
+    assert "Traceback" not in stock.dagster.log.read_text()
+
+
+@pytest.mark.soak
+def test_an_asset_that_follows_is_brought_each_checkpoint_by_one_process_before_the_daemon_could_start_a_run(
+    stock: Neighbourhood,
+) -> None:
+    """The sensor `follow` starts the resident run by the instance's own queue and launcher; another process merges."""
+    landing = stock.landings[1]
+
+    def lands_and_is_brought() -> bool:
+        landing.land(1)
+        return bool(stock.brought())
+
+    def resident() -> bool:
+        return bool(landing.read(lambda reader, _: leases.held(reader, "follower")))
+
+    stock.dagster.until(resident, 120, "the run that follows the merges is there")
+    stock.dagster.until(lands_and_is_brought, 60, "it follows what comes")
+    late = []
+    for _ in range(5):
+        key, landed = key_of(landing.land(1)), time.time()
+        stock.dagster.until(lambda key=key: key in stock.brought(), 60, f"{key} is brought")
+        late.append(stock.brought()[key][0] - landed)
+    print(f"merged, and the step began after {[round(one, 2) for one in late]} s")
+    assert statistics.median(late) < 5, "sensors, queue and launcher take some 10 s"
+    assert len({process for _, process in stock.brought().values()}) == 1
+    stock.await_published()
+    assert "Traceback" not in stock.dagster.log.read_text()
 
 
 @contextmanager
