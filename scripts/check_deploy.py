@@ -45,8 +45,8 @@ def template(*options: str) -> list[dict[str, Any]]:
 
 
 def from_the_page() -> list[dict[str, Any]]:
-    """What docs/kubernetes.md has one install; every file of the Secret that its region names is in the command that makes it."""
-    page = (ROOT / "docs" / "kubernetes.md").read_text()
+    """What docs/deploy/kubernetes.md has one install; every file of the Secret that its region names is in the command that makes it."""
+    page = (ROOT / "docs" / "deploy" / "kubernetes.md").read_text()
     (values,) = re.findall(r"^```yaml\n(region:\n.*?)^```", page, re.MULTILINE | re.DOTALL)
     (command,) = re.findall(r"^kubectl create secret generic .*?\n```", page, re.MULTILINE | re.DOTALL)
     given = {Path(file).name for file in re.findall(r"--from-file=([^\s=]+)", command)}

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 OPERATIONS = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 STARTER = Path(crkafka_core.__file__).parent / "starter"
-PAGES = [ROOT / "README.md", STARTER / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", STARTER / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 EVERYTHING = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
 
 

@@ -37,8 +37,9 @@ def read(site: Path, page: str) -> str:
 
 def test_every_page_can_be_found(site: Path) -> None:
     nav = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").split("nav:")[1]
-    missing = [p.name for p in (ROOT / "docs").glob("*.md") if f": {p.name}" not in nav]
-    assert missing == []
+    docs = ROOT / "docs"
+    pages = [str(page.relative_to(docs)) for page in docs.rglob("*.md")]
+    assert [page for page in pages if f": {page}" not in nav] == []
 
 
 def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
@@ -87,7 +88,7 @@ def test_the_navigation_names_each_page_once() -> None:
 
 def test_what_the_samples_import_is_there() -> None:
     found = set()
-    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
         for block in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
             found |= set(
                 re.findall(r"(?m)^from ((?:crkafka|checkpoints_db|dagster_project)[\w.]*) import ([\w, ]+)$", block)

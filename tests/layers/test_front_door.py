@@ -15,7 +15,7 @@ from crkafka_core.model.errors import CrkafkaError
 
 ROOT = Path(__file__).resolve().parents[2]
 DOOR = ROOT / "crkafka" / "__init__.py"
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "examples").rglob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "examples").rglob("*.md"))]
 PROGRAMS = [*sorted((ROOT / "crkafka_core" / "starter").rglob("*.py")), *sorted((ROOT / "examples").rglob("*.py"))]
 STAGED = ROOT / "examples" / "demo"
 """No pattern for programs: it starts the services, plays the faults and looks behind the scenes while it tells of them."""
