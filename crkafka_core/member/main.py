@@ -305,6 +305,7 @@ class MemberProcess:
             instance,
             subscription.dump(config.topics, config.pattern),
             epochs,
+            os.getpid(),
         )
         plane.register(who)
         return asked

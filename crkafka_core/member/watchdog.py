@@ -19,8 +19,6 @@ from crkafka_core.protocol import signals as sg
 _log = logging.getLogger(__name__)
 HARD_EXIT = 5.0
 """Seconds that a lost, superseded or isolated process has to end by itself."""
-_FIRST = 1.0
-"""Seconds to the first renewal, which brings the first metrics."""
 HUNG_CODE = 13
 
 
@@ -58,7 +56,7 @@ class Watchdog(Loop):
         self._metrics = metrics
         self._renewed = since
         """When the last renewal that was answered was sent."""
-        self._pause = min(_FIRST, limits.renew_every)
+        self._pause = limits.renew_every
         self.renewer = Repeated("renewer", self._renew, runtime)
         self.isolated = False
         """The control plane was out of reach past the isolation timeout: the end is not reported (SPEC G4)."""

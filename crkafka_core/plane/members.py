@@ -43,6 +43,8 @@ class Registration:
     """What its configuration reads."""
     member_epochs: bool = False
     """The group is KIP-848's."""
+    pid: int = 0
+    """Of the process, which `show` names from the start; 0: not known."""
 
 
 def register(tx: Tx, who: Registration) -> Member:
@@ -74,6 +76,7 @@ def register(tx: Tx, who: Registration) -> Member:
         moved_epoch=_moving_in(region),
         member_epochs=who.member_epochs,
         subscription_json=who.subscription,
+        metrics_json=json.dumps({"pid": who.pid} if who.pid else {}),
     )
     tx.put(member)
     events.log(tx, "registered", f"launch {who.launch} on {who.host}", member=who.name)

@@ -160,6 +160,13 @@ def test_g10_a_launch_number_from_before_sql_went_back_supersedes_nobody_who_is_
     assert kit.member(0).incarnation == kit.live["orders/0"]
 
 
+def test_R6_the_process_of_a_member_is_known_before_its_first_renewal(kit: Kit) -> None:
+    kit.running()
+    launch = kit.do(lambda tx: members.launch(tx, "orders/0"))
+    who = members.Registration("orders/0", "i9", launch, 0, "cluster", "group", pid=4711)
+    assert kit.do(lambda tx: members.register(tx, who)).metrics == kit.member(0).metrics == {"pid": 4711}
+
+
 def test_G3_registration_raises_the_epoch_only_where_records_flow(kit: Kit) -> None:
     """SPEC G3, X5: a loss in RUNNING and CUTTING; elsewhere the group is merely unsettled."""
     kit.running()
