@@ -251,6 +251,7 @@ def test_every_mutation_has_a_case() -> None:
         "epochs.idle",
         "epochs.without_last_cut",
         "pauses.follow",
+        "erasure.pass_over",
         "restored.notice",
         "alarms.stalled",
         "events.no_last_cut",
