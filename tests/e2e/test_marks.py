@@ -26,14 +26,19 @@ def test_D5_records_flow_while_a_cut_is_open(scenario: Make) -> None:
     wired: list[Parts] = []
 
     def hook(parts: Parts) -> None:
-        write = parts.submitter._write
+        write, close = parts.submitter._write, parts.submitter._close
 
         def noted(batch: Any, stamp: Any) -> None:
             write(batch, stamp)
             time.sleep(0.004)  # the downstream: the queue stays full
             times.append(time.monotonic())
 
+        def slow(*given: Any) -> None:
+            time.sleep(0.15)  # the storage: members that stop for a cut wait for it
+            close(*given)
+
         setattr(parts.submitter, "_write", noted)  # noqa: B010
+        setattr(parts.submitter, "_close", slow)  # noqa: B010
         wired.append(parts)
 
     stop = threading.Event()

@@ -69,6 +69,7 @@ def test_3_killed_after_its_contribution_which_counts(pair: Scenario) -> None:
     pair.points.await_reached(pair.member(0), fp.CONTRIBUTED)
     pair.points.clear(pair.member(1), fp.CONTRIBUTE)
     assert pair.region.await_merged(opened.id).status is CheckpointStatus.MERGED
+    pair.until(lambda: pair.resets(mark), "the reset behind the handover")
     pair.check()
     assert len(pair.resets(mark)) == 1, [e.text for e in pair.resets(mark)]
     contributions = _rows(pair, Contribution, ("checkpoint", ">=", opened.id))
