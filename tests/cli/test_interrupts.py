@@ -8,15 +8,19 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
+from checkpoints_db.store import SqlStore
 from crkafka_core.cli import hosting, resources
 from crkafka_core.config import RegionConfig
 from crkafka_core.model.errors import ServiceUnavailable
+from crkafka_core.plane import transact
 from tests.cli.conftest import POSTGRES, YAML
 
 
@@ -114,3 +118,53 @@ def test_a_host_without_members_yet_waits_for_sql_as_one_with_members_does() -> 
     stop.set()
     with pytest.raises(ServiceUnavailable):
         begin(stop, told.append, lambda: "")
+
+
+@pytest.mark.parametrize("since", ["while Spark starts", "before the first look at members"])
+def test_a_host_whose_sql_is_frozen_for_21_s_before_it_has_members_begins_once_sql_is_back(
+    region_file: Path, monkeypatch: pytest.MonkeyPatch, since: str
+) -> None:
+    clock, frozen_until, told = [0.0], [0.0], list[str]()
+
+    class Stop(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            clock[0] += timeout or 0.0
+            return self.is_set()
+
+    def freezes(moment: str) -> None:
+        if moment == since:
+            frozen_until[0] = clock[0] + 21.0
+
+    def answers(real: Callable[..., Any]) -> Callable[..., Any]:
+        def asked(*given: Any) -> Any:
+            if clock[0] < frozen_until[0]:
+                raise ServiceUnavailable("The control plane does not answer.")
+            return real(*given)
+
+        return asked
+
+    class Members:
+        def begin(self) -> None:
+            told.append("members begin")
+            freezes("before the first look at members")
+
+        def end(self) -> None: ...
+
+        def given_up(self) -> str:
+            return ""
+
+    def opened(*_: object) -> Members:
+        freezes("while Spark starts")
+        return Members()
+
+    for name in ("run", "read"):
+        monkeypatch.setattr(SqlStore, name, answers(getattr(SqlStore, name)))
+    monkeypatch.setattr("crkafka_core.region.host.open_host", opened)
+    monkeypatch.setattr("crkafka_core.region.host.feeding", lambda *_, **__: nullcontext())
+    monkeypatch.setattr(hosting, "_why_they_wait", lambda *_: "")
+    config = RegionConfig.load(region_file)
+    transact.initialise(config.resolved_control_plane())
+    hosting.host(config, stop=Stop(), start=False, drive=False, until_idle=True, tell=told.append)
+    assert clock[0] == 21.0 and "members begin" in told
+    assert any("does not answer" in line for line in told)
+    assert told[-1] == "hosting region orders; Ctrl-C makes a last cut and ends it"

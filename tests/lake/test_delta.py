@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable as Reader
+from deltalake import write_deltalake
 
 from crkafka_core.lake import vectors
 from crkafka_core.lake.columns import RAW
@@ -67,6 +68,19 @@ def test_a_commit_counts_only_directly_after_what_was_looked_at(tmp_path: Path) 
     with pytest.raises(Moved):
         table.create(RAW, (), stamp(0), {})
     assert (after := table.look()) is not None and after.stamp("u", "t") is not None
+
+
+def test_a_commit_in_a_local_folder_replaces_none_of_others_of_the_same_version(tmp_path: Path) -> None:
+    """Delta's own writer on a local folder looks, and renames over what came meanwhile."""
+    table = made(tmp_path)
+    snapshot = table.look()
+    assert snapshot is not None
+    write_deltalake(table.path, RAW.empty_table(), mode="append")
+    path = tmp_path / "t" / "_delta_log" / f"{1:020d}.json"
+    others = path.read_bytes()
+    with pytest.raises(Moved):
+        snapshot.commit(stamp(1))
+    assert path.read_bytes() == others
 
 
 def test_a_table_whose_folder_was_put_back_is_read_anew(tmp_path: Path) -> None:

@@ -18,9 +18,9 @@ from crkafka_core.lake import compact, erase, made, road, standing, writing
 from crkafka_core.lake.files import written
 from crkafka_core.lake.iceberg import expiry
 from crkafka_core.lake.port import CHECKPOINT, DataFile, NewFile, Stamp, TableUnavailable, Unknown
-from crkafka_core.model.errors import CrkafkaError, DataLoss, Refused, Stale, WentBack
+from crkafka_core.model.errors import CrkafkaError, DataLoss, LeaseHeld, Refused, Stale, WentBack
 from crkafka_core.model.offsets import TP
-from crkafka_core.plane import erasure, events, permits
+from crkafka_core.plane import erasure, events, leases, permits
 from crkafka_core.plane import tables as plane
 from crkafka_core.plane.reading import ReadPlan
 from crkafka_core.segments.storage import Storage
@@ -85,6 +85,13 @@ def filled(rig: Rig, checkpoints: int = 3) -> Rig:
         rig.land()
         rig.advance()
     return rig
+
+
+def packed(rig: Rig) -> list[str]:
+    """Files that compaction made."""
+    snapshot = rig.means.logs(rig.region, rig.table()).look()
+    assert snapshot is not None
+    return [file.path for file in snapshot.files() if "/packed/" in file.path]
 
 
 def answers_are_lost(rig: Rig, patch: pytest.MonkeyPatch) -> None:
@@ -572,11 +579,7 @@ def test_compaction_changes_no_rows_and_a_rewind_still_finds_them(rig: Rig) -> N
     filled(rig, 6)
     rig.landing.retire(1, 2, 3, 4, history=10)
     rig.maintain()
-    log = rig.means.logs(rig.region, rig.table())
-    snapshot = log.look()
-    assert snapshot is not None
-    packed = [file for file in snapshot.files() if "/packed/" in file.path]
-    assert len(packed) == 1 and rig.rows() == rig.truth() and rig.look().clean
+    assert len(packed(rig)) == 1 and rig.rows() == rig.truth() and rig.look().clean
     rig.rewind(5)
     rig.fence()
     assert rig.rows() == rig.truth()
@@ -591,6 +594,54 @@ def test_a_compaction_without_an_answer_deletes_nothing_that_the_table_has(
         answers_are_lost(rig, patch)
         rig.maintain()
     assert rig.rows() == rig.truth() and not rig.look().lost
+
+
+def test_a_compaction_keeps_what_others_commit_between_its_look_and_its_commit(
+    raw: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(raw, 4)
+    raw.landing.retire(1, 2, 3, history=10)
+    theirs = records(TP("orders", 0), 100, 104).records
+    with monkeypatch.context() as patch:
+        meanwhile(raw, patch, lambda: raw.insert(pa.Table.from_batches([theirs])))
+        raw.maintain()
+    assert packed(raw) and raw.rows() == sorted([*raw.truth(), *((0, 0, offset) for offset in range(100, 104))])
+
+
+def test_a_compaction_commits_nothing_where_another_holder_has_replaced_its_files(
+    raw: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compaction takes no lease; what it replaces has to be there as it was seen."""
+    filled(raw, 4)
+    raw.landing.retire(1, 2, 3, history=10)
+    found = list[list[str]]()
+
+    def other() -> None:
+        raw.maintain()
+        found.append(packed(raw))
+
+    with monkeypatch.context() as patch:
+        meanwhile(raw, patch, other)
+        raw.maintain()
+    assert len(found[0]) == 1 and packed(raw) == found[0]
+    assert raw.rows() == raw.truth() and raw.look().clean
+
+
+def test_old_files_are_deleted_only_under_the_lease_of_the_tables_writer(
+    raw: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A write under way has files that no version has yet."""
+    filled(raw, 1)
+    deletes = Mock(return_value=0)
+    monkeypatch.setattr(raw.log, "expire", deletes)
+    monkeypatch.setattr(compact, "PATIENCE", 0.0)
+    kept = raw.region.plane.do(lambda tx: permits.take(tx, "bronze", holder="anna", token="a"))
+    with pytest.raises(LeaseHeld, match="anna"):
+        compact.maintain(raw.region, "bronze", logs=raw.means.logs)
+    assert not deletes.called
+    raw.region.plane.do(lambda tx: leases.release(tx, kept))
+    compact.maintain(raw.region, "bronze", logs=raw.means.logs)
+    assert deletes.called
 
 
 @pytest.mark.parametrize("seed", [*range(3), *(pytest.param(n, marks=pytest.mark.soak) for n in range(3, 25))])

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -40,6 +42,7 @@ from tests.rigs.landing import records
 
 TPS = tuple(TP("t", p) for p in range(3))
 ROWS, STEP = 20, 10
+MINUTE = consumer_module._READ_AGAIN
 CODES = sorted(
     code
     for name, code in vars(KafkaError).items()
@@ -256,6 +259,28 @@ def test_94_what_could_not_be_read_is_asked_for_again_and_told_once(client: Grou
     member.failures = {}
     member.run(50.0)
     assert member.segments.offsets[TPS[0]] == list(range(ROWS))
+
+
+def test_94_a_partition_that_was_corrupt_is_sought_again_each_minute_and_flows_once_its_broker_is_well(
+    client: GroupConsumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker was well again, and the partition stood still; the alarm of it ends with its records."""
+    member, sought = Member(client), list[float]()
+    monkeypatch.setattr(consumer_module, "_READ_AGAIN", MINUTE)
+    monkeypatch.setattr(consumer_module, "time", SimpleNamespace(monotonic=member.clock.now, sleep=time.sleep))
+    member.assign()
+    member.run(20.0)
+    member.failures = {TPS[0]: KafkaError.INVALID_MSG}
+    member.run(10.0)
+    seek = client._consumer.seek
+    client._consumer.seek = lambda p: (sought.append(member.clock.time), seek(p))
+    member.run(200.0)
+    assert len(sought) == 3 and all(60.0 <= b - a <= 70.0 for a, b in pairwise(sought)), "a turn takes ten seconds"
+    assert list(member.loop.troubles.partitions) == [TPS[0]]
+    assert all(member.segments.offsets[tp] == list(range(ROWS)) for tp in TPS[1:]), "the others flow"
+    member.failures = {}
+    member.run(80.0)
+    assert member.segments.offsets[TPS[0]] == list(range(ROWS)) and not member.loop.troubles.partitions
 
 
 class Committer:

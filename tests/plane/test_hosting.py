@@ -6,7 +6,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -140,6 +140,19 @@ def test_k1_of_two_hosts_that_both_find_the_last_one_killed_one_runs_the_members
         with pytest.raises(LeaseHeld), only_host(second):  # type: ignore[arg-type]
             raise AssertionError("two hosts")
         right.check()
+
+
+def test_a6_the_end_of_a_host_run_leaves_the_right_of_its_retry_that_lives(kit: Kit) -> None:
+    """Both have one token: Dagster took the older run for dead, retried it, and the older one came to its end."""
+    older, retry = (
+        DriverLease(kit.plane, LEASE, "run", token="dagster-1", runtime=Region(kit).runtime) for _ in range(2)
+    )
+    with ExitStack() as living:
+        with older:
+            living.enter_context(retry)
+        retry.check()
+        assert kit.read(lambda reader, row: leases.held(reader, LEASE)) == [retry.lease]
+    assert not kit.read(lambda reader, row: leases.held(reader, LEASE)), "its own end gives it back"
 
 
 class Drivable:
