@@ -79,6 +79,9 @@ def _problem(error: yaml.YAMLError, text: str) -> Problem:
     written = lines[mark.line] if mark and mark.line < len(lines) else ""
     if "\t" in written[: len(written) - len(written.lstrip())] or "'\\t'" in complaint:
         return Problem("", "the line begins with a tab; YAML is indented with spaces.", line)
+    if "unknown escape character" in complaint:
+        why = "a backslash begins an escape between double quotation marks; write the value in single ones, as '^shop\\..*'."
+        return Problem("", why, line)
     context = str(getattr(error, "context", None) or "")
     if "scalar" in context and "quoted" in context and began is not None:
         return Problem("", "a quotation mark is opened here and not closed.", began.line + 1)

@@ -273,6 +273,7 @@ def test_error_names_file_and_line(tmp_path: Path) -> None:
     [
         ("start:\n  position: beginning\n  position: end\n", "two start positions, beginning and end", 3),
         ("members: 1\nmembers: 2\n", "members: is written twice", 2),
+        ('a: 1\npattern: "^shop\\..*"\n', "write the value in single ones, as '^shop\\..*'.", 2),
         ("a: [1\nb: 2\n", "a [ is opened here and not closed", 1),
         ("", "is empty", 0),
         ("a: 1\nb: &b {c: [*b]}\n", "b.c.0: holds itself", 2),
