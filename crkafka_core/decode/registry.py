@@ -100,9 +100,8 @@ class Registry:
                     return _schema(json.loads(_bounded(answer)))
             except urllib.error.HTTPError as error:
                 code = _code(error) if error.code == 404 else 0
-                of_subject = path.startswith(
-                    "/subjects/"
-                )  # for which some registries give the code of a missing schema
+                # Of a missing subject some registries give the code of a missing schema.
+                of_subject = path.startswith("/subjects/")
                 if code in (_NO_SUCH_SUBJECT, _NO_SUCH_VERSION) or (of_subject and code == _NO_SUCH_SCHEMA):
                     what = path.partition("?")[0].removeprefix("/subjects/").replace("/versions/", ", version ")
                     raise ConfigError(

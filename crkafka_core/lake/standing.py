@@ -129,9 +129,9 @@ def acknowledge(region: Handle, name: str, log: TableLog) -> None:
     if erased and keys_of(region.config, region.plane.read(lambda reader, _: tables.of(reader, name))):
         region.plane.do(lambda tx: permits.leave_undone(tx, name, stamp.permit))
         return
-    near = {*erased, *uncounted}
-    found = count(log.storage, snapshot.files((min(near), max(near)))).rows if near else Counter[int]()
-    wrong = [i for i, rows in erased.items() if found[i] != rows]
+    asked = {*erased, *uncounted}
+    counted = count(log.storage, snapshot.files((min(asked), max(asked)))).rows if asked else Counter[int]()
+    wrong = [i for i, rows in erased.items() if counted[i] != rows]
     region.plane.do(
         lambda tx: permits.acknowledge(
             tx,
@@ -141,7 +141,7 @@ def acknowledge(region: Handle, name: str, log: TableLog) -> None:
             version=str(stamp.version),
             without=min(wrong, default=0),
             bad=bad,
-            counts={i: found[i] for i in uncounted},
+            counts={i: counted[i] for i in uncounted},
         )
     )
 

@@ -105,13 +105,12 @@ def _write(
         counts = {i: wanted.get(i, 0) for i in plan.checkpoints}
         return Written(version, sum(counts.values()), counts=counts)
 
-    for name, permit in ((p.table.name, p) for p in given if p not in filled):
-        yield (
-            name,
-            PermitOutdated(f"Table {name} may have a commit of a writer that died.")
-            if name in unsure
-            else commit(permit),
-        )
+    for permit in (p for p in given if p not in filled):
+        name = permit.table.name
+        if name in unsure:
+            yield name, PermitOutdated(f"Table {name} may have a commit of a writer that died.")
+        else:
+            yield name, commit(permit)
     yield from _each_ended(filled, commit)
 
 

@@ -91,7 +91,7 @@ def pass_over(tx: Tx) -> None:
 
 
 def row_of(reader: Reader, checkpoint: int) -> Checkpoint:
-    """Its row, which history may have forgotten since somebody looked: Refused."""
+    """The row of a checkpoint; Refused if history has forgotten it since it was chosen."""
     if row := reader.get(Checkpoint, checkpoint):
         return row
     raise Refused(

@@ -61,7 +61,7 @@ class ByRoad(Way):
         for table in (family[0] for family in families if self._goes_together(family, row.head)):
             of_topic[topic := topic_of(table.shape)] += 1
             level.setdefault((table.acknowledged, of_topic[topic]), []).append(table)
-        passes = [list(group) for together in level.values() for group in _chunks(together) if len(group) > 1]
+        passes = [list(group) for peers in level.values() for group in _chunks(peers) if len(group) > 1]
         self._together = {group[0].name: [table.name for table in group] for group in passes}
         taken = {name for group in self._together.values() for name in group}
         return [*(family for family in families if family[0].name not in taken), *passes]

@@ -46,9 +46,8 @@ def start(settings: Mapping[str, str], *, hidden: Collection[str] = (), log: Pat
         for key, value in settings.items():
             builder = builder.config(key, value)
         return builder.getOrCreate()
-    os.environ.setdefault(
-        "JAVA_HOME", str(find_java().resolve().parents[1])
-    )  # spark-submit looks at it and on the path only
+    # spark-submit looks there and on the path only.
+    os.environ.setdefault("JAVA_HOME", str(find_java().resolve().parents[1]))
     if settings.get("spark.master", "").startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # the only setting that Spark's pages go by
     _log = log

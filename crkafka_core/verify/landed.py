@@ -83,7 +83,7 @@ class Landed:
                 )
 
     def _inside(self, c: Checkpoint, tp: TP, start: int, stop: int, table: pa.Table | None) -> None:
-        """I2: a partition's landed rows are as many as the merge says, and lie in its range."""
+        """I2: a partition has as many landed rows as were merged, all of them in its range."""
         rows = 0 if table is None else table.num_rows
         if rows != self.history.merged[c.id][tp].rows:
             text = (
