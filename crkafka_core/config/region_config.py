@@ -48,6 +48,9 @@ from crkafka_core.config.typed import RegistryConfig
 from crkafka_core.config.warnings import warnings
 from crkafka_core.model.limits import MOST_MEMBERS, Limits
 
+BATCH_TIMEOUT = 900.0
+"""Seconds for one batch of records: far more than honest work takes, which only a person can tell from a function that hangs."""
+
 
 class RegionConfig(LimitKeys):
     """A region's configuration, with absolute paths and references for secrets. Made with `load`, `parse` or `of`."""
@@ -95,7 +98,7 @@ class RegionConfig(LimitKeys):
     """Bytes that the message queue holds at most."""
     segment_bytes: Size = Field(256 * 2**20, ge=2**16)
     """Size from which a member begins another segment."""
-    batch_timeout: Seconds = Field(900.0, gt=0)
+    batch_timeout: Seconds = Field(BATCH_TIMEOUT, gt=0)
     """Time for one batch of a table's records; a process that takes longer is ended, and the record looked for that holds it up."""
     ui_history: StrictInt = Field(20_000, ge=1, le=MOST)
     """Checkpoints that are kept as partitions in Dagster."""

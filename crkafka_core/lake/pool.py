@@ -21,6 +21,7 @@ from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import Any, Self
 
+from crkafka_core.config.region_config import BATCH_TIMEOUT
 from crkafka_core.lake.new_files import Output
 from crkafka_core.lake.transform import Transform
 from crkafka_core.lake.worker import Made, Record, Search, Segments, Source, Task
@@ -40,8 +41,6 @@ _MAIN = "from crkafka_core.lake.worker import main; main()"
 _DEATHS = 3
 """A task that ends so many processes, by none of its records when they come one by one, is given up for now."""
 
-BATCH_TIMEOUT = 900.0
-"""Seconds for one batch of records: far more than honest work takes, which only a person can tell from a function that hangs."""
 _START = 60.0
 """Seconds more for a process that has yet to start."""
 
