@@ -343,7 +343,6 @@ def test_no_error_of_the_kafka_section_has_a_secret_in_it() -> None:
 
 @pytest.mark.parametrize("value", [300_000, -1])
 def test_a_slow_metadata_refresh_is_warned_of(value: int) -> None:
-    """SPEC M7."""
     config = RegionConfig.parse({**GOOD, **kafka(topic__metadata__refresh__interval__ms=value)})
     (said,) = config.warnings()
     assert f"topic.metadata.refresh.interval.ms={value} is replaced by 2000" in said

@@ -31,7 +31,6 @@ def test_twenty_cuts_of_a_steady_run_land_every_record_once(scenario: Make) -> N
 
 
 def test_X1_reset_to_initial_state_twice_starts_at_the_same_offsets(scenario: Make) -> None:
-    """SPEC X1, X2, S1; I7."""
     s = scenario()
     for _ in range(3):
         s.cut()
@@ -91,7 +90,6 @@ def by_pattern(scenario: Make) -> tuple[Scenario, list[str]]:
 
 
 def test_19_a_new_topic_that_matches_the_pattern_is_consumed_within_seconds(scenario: Make) -> None:
-    """SPEC M7; fault 19."""
     s, names = by_pattern(scenario)
     began = time.monotonic()
     s.kafka.topics.create(names[1], 2)

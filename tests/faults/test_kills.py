@@ -31,7 +31,6 @@ def _without(s: Scenario, checkpoint: int, number: int) -> None:
 
 
 def test_1_killed_static_member_costs_one_reset_and_no_rebalance(pair: Scenario) -> None:
-    """SPEC R7, G3, X10; fault 1."""
     pair.cut()
     mark, head, was = pair.mark(), pair.head, pair.incarnation(0)
     pair.kill(0)

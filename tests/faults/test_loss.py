@@ -189,7 +189,6 @@ def test_21_a_transactional_log_that_expired_as_a_whole_is_passed_over_by_hand(s
 
 
 def test_59_topic_dropped_from_the_configuration_is_carried_forward(scenario: Make) -> None:
-    """SPEC S4; fault 59."""
     s = _two_topics(scenario)
     s.region.stop()
     s.until(lambda: not s.host.pids(), "the members have ended")

@@ -132,7 +132,6 @@ def test_37_control_plane_that_dies_in_the_middle_of_a_cut_is_read_again(scenari
 
 
 def test_52_retirement_and_orphans_during_an_open_cut_touch_nothing_that_is_named(scenario: Make) -> None:
-    """SPEC T1, T3; fault 52; I9, I13."""
     s = scenario(retain=2, session=8.0)
     stop = threading.Event()
 

@@ -110,7 +110,6 @@ def test_commits_of_an_unknown_group_are_none(admin: KafkaAdmin, new_topic: NewT
 def test_a_group_is_shown_through_its_life(
     admin: KafkaAdmin, probe: MakeProbe, new_topic: NewTopic, generator: Generator, group_id: str
 ) -> None:
-    """SPEC U5."""
     topic = new_topic(4)
     generator.send(topic, 100, partitions=4)
     tps = {TP(topic, p) for p in range(4)}
@@ -139,7 +138,6 @@ def test_a_group_is_shown_through_its_life(
 def test_what_a_broker_cannot_tell_is_named_and_the_rest_shown(
     admin: KafkaAdmin, new_topic: NewTopic, generator: Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SPEC U5."""
     topic = new_topic(1)
     generator.send(topic, 5)
 

@@ -70,7 +70,6 @@ def test_whoever_reads_again_takes_answers_as_large_as_a_member() -> None:
 
 
 def test_range_for_one_topic_else_round_robin_and_both_are_listed() -> None:
-    """SPEC R1."""
     name = "partition.assignment.strategy"
     assert made(single_topic=True)[name] == "range,roundrobin"
     assert made(single_topic=False)[name] == "roundrobin,range"

@@ -35,7 +35,6 @@ from tests.rigs.memory import MemoryStore
 
 
 def test_G2_assigning_by_hand_is_refused_with_the_reason() -> None:
-    """SPEC G2."""
     config = RegionConfig.of(
         region="orders",
         control_plane="sqlite:///x.db",

@@ -47,7 +47,6 @@ def _stored(kit: Kit, checkpoint: int) -> int:
 
 
 def test_30_same_contribution_twice_is_accepted_once(kit: Kit) -> None:
-    """SPEC C2."""
     kit.running()
     cut = kit.open()
     part = _part(kit, cut, 0)
@@ -107,7 +106,6 @@ def test_33_contribution_to_a_checkpoint_that_is_not_open_is_refused(kit: Kit, w
 
 
 def test_33_contribution_of_an_old_epoch_is_refused(kit: Kit) -> None:
-    """SPEC C2, M4."""
     kit.running()
     cut = kit.open()
     with pytest.raises(NotOpen, match="epoch"):

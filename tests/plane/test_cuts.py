@@ -45,7 +45,6 @@ def test_C3_merge_compares_sets_and_not_counts(kit: Kit) -> None:
 
 
 def test_C2_contribution_that_does_not_begin_where_its_number_was_fixed_is_refused_with_its_member(kit: Kit) -> None:
-    """SPEC C2, C8; I1."""
     kit.running()
     kit.cut(10)
     cut = kit.open()
@@ -69,7 +68,6 @@ def test_D4_cut_past_its_deadline_is_aborted_by_anyone(kit: Kit) -> None:
 
 
 def test_58_complete_cut_is_merged_without_an_orchestrator(kit: Kit) -> None:
-    """SPEC G7; fault 58."""
     kit.running()
     cut = kit.open()
     kit.contribute(cut, 0)
@@ -92,7 +90,6 @@ def test_G7_nobody_takes_the_lock_for_a_cut_that_only_waits(kit: Kit) -> None:
 
 
 def test_C5_numbers_only_grow_also_after_an_abort_and_a_rewind(kit: Kit) -> None:
-    """SPEC C5; I6."""
     kit.running()
     first = kit.cut()
     aborted = kit.open()
@@ -107,7 +104,6 @@ def test_C5_numbers_only_grow_also_after_an_abort_and_a_rewind(kit: Kit) -> None
 
 
 def test_C6_checkpoint_without_new_tuples_merges_with_its_parents_offsets(kit: Kit) -> None:
-    """SPEC C6."""
     kit.running()
     kit.cut(10)
     empty = kit.cut(0)

@@ -13,7 +13,6 @@ from tests.plane.conftest import P0, P1, Kit
 
 
 def test_R3_one_rebalance_makes_one_reset_however_many_members_it_hits(kit: Kit) -> None:
-    """SPEC R3, R2."""
     kit.running()
     epoch = kit.row.epoch
     for number in (0, 1):
@@ -27,7 +26,6 @@ def test_R3_one_rebalance_makes_one_reset_however_many_members_it_hits(kit: Kit)
 
 
 def test_G8_no_cut_and_no_resume_before_the_group_is_settled(kit: Kit) -> None:
-    """SPEC G8; fault 14."""
     kit.running()
     kit.rebalance(0)
     kit.settle({1: {P1}})

@@ -207,7 +207,6 @@ def test_82_cuts_that_slow_storage_keeps_past_their_deadline_abort_and_come_back
 
 
 def test_75_a_writer_that_fails_on_every_batch_stops_the_region_with_its_reason(kit: Kit) -> None:
-    """SPEC X6; fault 75."""
     kit.running()
     for _ in range(5):
         kit.fail(1, "TypeError while writing a segment: boom")
