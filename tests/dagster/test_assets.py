@@ -127,17 +127,6 @@ def outcome(seat: LandedSeat, *names: str) -> dict[str, tuple[bool, str]]:
     return {e.check_name: (e.passed, e.description or "") for e in result.get_asset_check_evaluations()}
 
 
-def test_checks_pass_on_what_was_landed_well(landed: LandedSeat) -> None:
-    for _ in range(3):
-        landed.landing.land(10)
-    assert {name: ok for name, (ok, _) in outcome(landed).items()} == {
-        "contiguous": True,
-        "rows_equal_segments": True,
-        "no_duplicates": True,
-    }
-    assert outcome(landed, "contiguous") == {"contiguous": (True, "")}
-
-
 def test_a_segment_that_was_changed_a_row_twice_and_a_hole_are_each_found(landed: LandedSeat) -> None:
     landed.landing.land(10)
     landed.landing.land(10)
@@ -466,34 +455,6 @@ def test_an_asset_by_day_is_made_again_after_a_rewind_and_a_backfill_by_one_cond
     assert not asked.get_requested_partitions(daily.key), "it is asked for once"
     made(second)
     assert not wanted(2, asked.cursor).get_requested_partitions(daily.key)
-
-
-@pytest.mark.soak
-@pytest.mark.spark
-def test_an_hourly_asset_gets_the_rows_of_its_hour_and_is_wanted_once_the_hour_is_over(landed: LandedSeat) -> None:
-    counted: list[int] = []
-
-    @checkpointed("orders", by=HOURS)
-    def hourly(records: pandas.DataFrame) -> None:
-        counted.append(len(records))
-
-    for rows in (10, 20, 40):
-        landed.landing.land(rows)
-    merge_at(landed, {1: AT, 2: AT + 5, 3: AT + HOUR})
-    landed.publish()
-    merged = dg.Definitions.merge(landed.defs, dg.Definitions(assets=[hourly]))
-    job = merged.resolve_implicit_job_def_def_for_assets([hourly.key])
-    assert job is not None
-    for hour in (12, 13, 14):
-        key = f"2024-01-01-{hour}:00"
-        assert job.execute_in_process(instance=landed.instance, asset_selection=[hourly.key], partition_key=key).success
-    assert counted == [60, 80, 0]
-    before, after = (datetime.fromtimestamp(AT + 20 * HOUR + more, UTC) for more in (10.0, HOUR + 10.0))
-    first = dg.evaluate_automation_conditions(defs=merged, instance=landed.instance, evaluation_time=before)
-    wanted = dg.evaluate_automation_conditions(
-        defs=merged, instance=landed.instance, evaluation_time=after, cursor=first.cursor
-    )
-    assert wanted.get_requested_partitions(hourly.key) == {"2024-01-02-08:00"}
 
 
 def test_nothing_is_opened_before_it_is_used(landed: LandedSeat, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import dagster as dg
 import pytest
 
 from crkafka_core.lake.hold import Hold
-from crkafka_core.model.errors import LeaseHeld, NotOpen, ServiceUnavailable
+from crkafka_core.model.errors import LeaseHeld, ServiceUnavailable
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Lease, ResetCause
 from crkafka_core.plane import leases, resets
@@ -199,17 +199,6 @@ def test_all_of_an_old_cut_executed_again_is_another_cut(seat: Seat, member: Han
     said = [entry.user_message for entry in seat.instance.all_logs(first.run_id)]
     assert f"Cut 2 is another one: what run {old.run_id} has cut stays as it is." in said
     assert [(c.id, c.status) for c in checkpoints(seat)] == [(i, CheckpointStatus.MERGED) for i in (1, 2, 3)]
-
-
-def test_a_late_contribution_to_the_cut_of_a_dead_run_is_refused(seat: Seat, member: HandMember) -> None:
-    member.contributes.clear()
-    opened = seat.region.open_cut(token="dead", cause="of a run that died")
-    seat.region.plane.do(lambda tx: resets.begin(tx, ResetCause.LATE, "its deadline passed"))
-    with pytest.raises(NotOpen):
-        member._contribute("uid", 1, 0, opened.id)
-    member.contributes.set()
-    seat.region.await_running(timeout=20)
-    assert seat.run("cut").success
 
 
 def test_a_cut_that_somebody_else_has_open_is_waited_for(seat: Seat, member: HandMember) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import time
 from collections.abc import Callable
@@ -15,8 +14,6 @@ from dagster._core.test_utils import InProcessTestWorkspaceLoadTarget, create_te
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 from dagster._daemon import sensor as daemon
 
-from crkafka_core.control import Tx
-from crkafka_core.model.rows import Table
 from dagster_project.names import RANGE_END, RANGE_START, key_of
 from tests.dagster.conftest import LandedSeat
 
@@ -74,26 +71,3 @@ def test_a_table_gets_its_run_in_the_loop_that_publishes_its_checkpoints(landed:
         once()
     assert landed.partitions() == told() == [key_of(1), key_of(2), key_of(3)]
     assert len(runs()) == 1, "it is on its way"
-
-
-@pytest.mark.parametrize("storage", [STOCK])
-@pytest.mark.parametrize("tables", BRONZE)
-def test_the_checkpoints_of_a_region_that_was_made_anew_are_told_once(landed: LandedSeat, tmp_path: Path) -> None:
-    """The partitions of the region that is gone leave first."""
-    once = loop(landed, tmp_path)
-    landed.landing.land(1), landed.landing.land(1)
-    once()
-
-    def anew(tx: Tx) -> None:
-        """Its checkpoints go on behind those that are shown, and the table has these."""
-        tx.set_region(uid="another", created_at=tx.now())
-        tx.put(dataclasses.replace(tx.get(Table, "bronze"), acknowledged=2))
-
-    landed.region.plane.do(anew)
-    landed.landing.land(1)
-    for _ in range(3):
-        time.sleep(1.1)  # the least interval of a sensor
-        once()
-    records = landed.instance.fetch_materializations(landed.names.records, limit=100).records
-    assert sorted(str(r.partition_key) for r in records) == [key_of(i) for i in (1, 1, 2, 2, 3)]
-    assert landed.partitions() == [key_of(i) for i in (1, 2, 3)]

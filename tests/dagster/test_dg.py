@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -62,18 +61,6 @@ def somebodys(folder: Path) -> Path:
     (project / "shop" / "defs" / "__init__.py").touch()
     (project / "shop" / "definitions.py").write_text(block("python", "shop/definitions.py"))
     return project
-
-
-@pytest.mark.soak
-def test_a_region_in_python_is_scaffolded_with_parameters_and_checked(tmp_path: Path) -> None:
-    project = somebodys(tmp_path)
-    said = ("--topic", "shop.views", "--members", "4", "--table-format", "iceberg")
-    dg(project, tmp_path, "scaffold", "defs", "dagster_project.ConsistentRegion", "views", "--format", "python", *said)
-    assert "All definitions loaded successfully" in dg(project, tmp_path, "check", "defs")
-    module: dict[str, Any] = {"__file__": str(project / "shop" / "defs" / "views" / "component.py")}
-    exec(Path(module["__file__"]).read_text(), module)
-    region = module["region"](None).config
-    assert (region.topics, region.members, region.tables[0].format) == (("shop.views",), 4, "iceberg")
 
 
 @pytest.mark.soak

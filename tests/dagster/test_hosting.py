@@ -15,7 +15,6 @@ from crkafka_core.region.feeder_process import Tell
 from crkafka_core.region.lease import DriverLease
 from dagster_project.ops import host
 from tests.dagster.conftest import Seat
-from tests.rigs.hand_member import HandMember
 
 
 class _Idle:
@@ -76,14 +75,3 @@ def test_a_run_whose_members_another_host_has_taken_over_ends(seat: Seat, monkey
     monkeypatch.setattr(host, "DriverLease", _Right)
     with pytest.raises(dg.Failure, match="hosted by another"):
         seat.run("host_members")
-
-
-def test_the_log_tells_why_the_region_was_reset_also_when_that_is_over(seat: Seat, member: HandMember) -> None:
-    seat.region.reset(cause="somebody's reason", by="test")
-    seat.region.await_running(timeout=20)
-    said = seat.region.plane.read(host.state)
-    assert (
-        said.startswith("RUNNING, epoch ")
-        and "members: orders/0; the last reset: " in said
-        and said.endswith(": somebody's reason")
-    )

@@ -41,16 +41,6 @@ def test_58_killed_daemon(stage: Live) -> None:
     assert stage.scenario.epoch == epoch and not stage.scenario.resets(mark)
 
 
-def test_58_killed_webserver(stage: Live) -> None:
-    """Cuts go on without it."""
-    stage.dagster.kill("webserver")
-    head = stage.scenario.head
-    stage.scenario.wait_head(head + 2, timeout=120)
-    stage.dagster.begin("webserver")
-    stage.dagster.until(stage.dagster.ready, 120, "the webserver is back")
-    goes_on(stage)
-
-
 def test_58_killed_code_server(stage: Live) -> None:
     """No sensor can be evaluated meanwhile; each is, once it is back."""
     stage.dagster.kill("code")

@@ -10,10 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from crkafka_core.dev.kafka import KafkaCluster
-from crkafka_core.model.rows import CheckpointStatus, ResetCause
-from crkafka_core.plane import resets
+from crkafka_core.model.rows import CheckpointStatus
 from tests.dagster.live_stage import Live, live
-from tests.rigs import failpoints as fp
 
 pytestmark = [pytest.mark.dagster, pytest.mark.kafka, pytest.mark.soak, pytest.mark.timeout(600)]
 
@@ -54,50 +52,6 @@ def test_6_a_cut_run_killed_before_a_steps_work_is_retried(stage: Live, step: st
     assert stage.dagster.finished(retried) == "SUCCESS", stage.dagster.failures(retried)
     assert [c.status for c in stage.checkpoints()[before:]] == [MERGED]
     stage.scenario.verify(quiet=True)
-
-
-def test_6_a_cut_that_was_aborted_while_its_run_was_dead(stage: Live) -> None:
-    """SPEC A6, D4: retried from `drain` it says so and what to do; retried from `open_cut` it is cut anew."""
-    before, who = len(stage.checkpoints()), stage.scenario.member(0)
-
-    def abort() -> None:
-        stage.scenario.region.plane.do(lambda tx: resets.begin(tx, ResetCause.LATE, "it was too slow"))
-        assert stage.checkpoints()[-1].status is ABORTED
-        stage.scenario.points.clear(who, fp.CONTRIBUTE)
-
-    stage.scenario.points.set(who, fp.CONTRIBUTE, "hold")
-    stage.hold("await_drained", "before")
-    run = stage.launch("cut")
-    stage.kill_in("await_drained", run)
-    abort()
-    retried = stage.dagster.retry(run)
-    assert stage.dagster.finished(retried) == "FAILURE"
-    assert "was aborted" in stage.dagster.failures(retried)["drain"]
-    stage.scenario.settle()
-    stage.scenario.points.set(who, fp.CONTRIBUTE, "hold")
-    stage.hold("open_cut", "after")
-    run = stage.launch("cut")
-    stage.kill_in("open_cut", run)
-    abort()
-    retried = stage.dagster.retry(run)
-    assert stage.dagster.finished(retried) == "SUCCESS", stage.dagster.failures(retried)
-    assert [c.status for c in stage.checkpoints()[before:]] == [ABORTED, ABORTED, MERGED]
-    stage.scenario.check()
-
-
-def test_7_a_second_run_that_cuts_is_refused_with_the_first_named(stage: Live) -> None:
-    """Fault 7, SPEC A6: no effect on the first; between its steps too."""
-    before = len(stage.checkpoints())
-    for step in ("open_cut", "await_merged"):
-        stage.hold(step)
-        first = stage.launch("cut")
-        stage.held(step)
-        second = stage.launch("cut")
-        assert stage.dagster.finished(second) == "FAILURE"
-        assert f"is held by dagster run {first}" in stage.dagster.failures(second)["open_cut"]
-        stage.release(step)
-        assert stage.dagster.finished(first) == "SUCCESS"
-    assert [c.status for c in stage.checkpoints()[before:]] == [MERGED, MERGED]
 
 
 def test_8_a_run_stopped_past_its_lease_opens_nothing_when_it_wakes(stage: Live) -> None:

@@ -5,26 +5,21 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from checkpoints_db import initialise, open_store
-from crkafka_core.dev.postgres import Postgres
 from crkafka_core.plane import leases
-from crkafka_core.testing.pytest_services import unique
 from dagster_project.names import key_of
 from dagster_project.testing.live import LiveDagster
 from tests.rigs.landing import Landing
 
 pytestmark = [pytest.mark.dagster, pytest.mark.slow, pytest.mark.timeout(600)]
 
-POSTGRES_SETTINGS = Path(__file__).parents[2] / "dagster_project" / "instance" / "postgres.yaml"
 
 PROJECT = '''
 """A project with assets and a sensor of its own, beside which regions are put as docs/dagster.md says."""
@@ -104,13 +99,6 @@ class Neighbourhood:
         """Checkpoints that the asset `resident` has got: when its step began for each, and in which process."""
         lines = self.resident.read_text().splitlines() if self.resident.exists() else []
         return {key: (float(at), int(pid)) for key, at, pid in map(str.split, lines)}
-
-    def intervals(self, seconds: float) -> list[float]:
-        """Seconds between two evaluations of the neighbours' sensor, seen for so long."""
-        began = time.time()
-        self.dagster.until(lambda: time.time() - began > seconds, seconds + 30, "the sensor was watched")
-        at = [t for line in self.ticks.read_text().split() if (t := float(line)) > began]
-        return [later - earlier for earlier, later in pairwise(at)]
 
     def materialize_theirs(self) -> str:
         """A run of the neighbours' asset, as the UI launches it."""
@@ -222,51 +210,3 @@ def test_an_asset_that_follows_is_brought_each_checkpoint_by_one_process_before_
     assert len({process for _, process in stock.brought().values()}) == 1
     stock.await_published()
     assert "Traceback" not in stock.dagster.log.read_text()
-
-
-@contextmanager
-def side_by_side(folder: Path, postgres: Postgres, settings: Path | None) -> Iterator[dict[int, Neighbourhood]]:
-    """Two instances, one with ten regions as the page has it for many, whose hosts open the cuts, and one without: whatever else the
-    machine does slows both."""
-    with ExitStack() as stack:
-        there: dict[int, Neighbourhood] = {}
-        for regions in (0, 10):
-            env = None
-            if settings is not None:
-                database = unique("dagster").replace("-", "_")
-                url = postgres.url(database)
-                stack.callback(postgres.drop, database)
-                env = {"DAGSTER_POSTGRES_URL": url.replace("postgresql+psycopg://", "postgresql+psycopg2://")}
-            made = neighbourhood(
-                folder / f"with{regions}",
-                regions,
-                settings=settings,
-                env=env,
-                url=postgres.url(f"regions_{'stock' if settings is None else 'shared'}"),
-                cuts=False,
-                pace=30,
-            )
-            there[regions] = stack.enter_context(made)
-        yield there
-
-
-@pytest.mark.soak
-@pytest.mark.postgres
-@pytest.mark.timeout(1_800)
-@pytest.mark.parametrize("settings", [POSTGRES_SETTINGS, None], ids=["shared", "stock"])
-def test_ten_regions_slow_nobodys_sensor(postgres: Postgres, tmp_path: Path, settings: Path | None) -> None:
-    """On the second ready instance file, and on an instance as Dagster makes it, where all sensors share one thread."""
-    with side_by_side(tmp_path, postgres, settings) as there:
-        for landing in there[10].landings:
-            landing.land(5)
-        there[10].await_published(240)
-        with ThreadPoolExecutor(2) as both:
-            seen = dict(zip(there, both.map(lambda one: one.intervals(120), there.values()), strict=True))
-        without, beside = (statistics.median(seen[n]) for n in (0, 10))
-        print(f"a neighbour's sensor is evaluated every {without:.2f} s, max {max(seen[0]):.2f}")
-        print(f"beside ten regions every {beside:.2f} s, max {max(seen[10]):.2f}")
-        for one in there.values():
-            assert one.dagster.finished(one.materialize_theirs(), 180) == "SUCCESS"
-            assert "Traceback" not in one.dagster.log.read_text()
-    assert len(seen[10]) >= 8
-    assert beside < without * 1.2 + 0.5

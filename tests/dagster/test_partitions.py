@@ -41,25 +41,3 @@ def test_whatever_is_there_it_becomes_what_is_live_and_in_order(there: list[int]
     lowest = min(live & set(there), default=0)
     wanted = [key_of(i) for i in sorted(live)]
     assert apply([key_of(i) for i in there], wanted, chunk)[0] == [key_of(i) for i in sorted(live) if i >= lowest]
-
-
-def test_a_reset_that_shortens_a_long_history_removes_what_was_superseded_and_nothing_else() -> None:
-    present = [key_of(i) for i in range(5_001, 25_001)]
-    live = [key_of(i) for i in range(4_001, 24_001)]
-    gone = tuple(key_of(i) for i in range(24_001, 25_001))
-    change = reconcile(present, live, chunk=20_000)
-    assert (change.add, change.remove, change.more) == ((), gone, False)
-
-
-def test_a_checkpoint_that_falls_out_of_history_leaves_while_a_new_one_comes() -> None:
-    change = reconcile(["1", "2", "3"], ["2", "3", "4"], chunk=10)
-    assert (change.add, change.remove, change.more) == (("4",), ("1",), False)
-
-
-def test_one_that_somebody_deleted_in_the_middle_comes_back_in_its_place() -> None:
-    assert apply(["1", "3", "4"], ["1", "2", "3", "4"], 10) == (["1", "2", "3", "4"], 2)
-
-
-def test_ten_thousand_are_compared_in_no_time() -> None:
-    keys = [key_of(i) for i in range(1, 10_001)]
-    assert reconcile(keys, [*keys, key_of(10_001)], chunk=500).add == (key_of(10_001),)

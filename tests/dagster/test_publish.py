@@ -10,9 +10,9 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from crkafka_core.control import Reader, Tx
-from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Region, Table
-from dagster_project.names import RANGE_START, key_of
+from crkafka_core.control import Reader
+from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Region
+from dagster_project.names import key_of
 from dagster_project.partitions import Change
 from dagster_project.sensors import publish
 from dagster_project.sensors.publish import CHUNK
@@ -63,13 +63,6 @@ def events(seat: Seat) -> list[dg.AssetMaterialization]:
     return [r.asset_materialization for r in records if r.asset_materialization is not None][::-1]
 
 
-def test_after_an_outage_two_hundred_checkpoints_appear_in_order_in_one_tick(landed: LandedSeat) -> None:
-    many(landed, 200)
-    assert landed.publish() == 1
-    assert landed.partitions() == [key_of(i) for i in range(1, 201)]
-    assert [e.partition for e in events(landed)] == landed.partitions()
-
-
 def test_a_merge_is_described_by_its_numbers(landed: LandedSeat) -> None:
     landed.landing.land(10)
     landed.landing.land(5)
@@ -84,43 +77,6 @@ def test_a_merge_is_described_by_its_numbers(landed: LandedSeat) -> None:
     ) == (10, 10, 2, 1, 0)
     offsets = [r.data for r in events(landed)[-1].metadata["offsets"].records]
     assert offsets == [{"topic": "orders", "partition": p, "from": 10, "to": 15, "rows": 5} for p in (0, 1)]
-
-
-def test_an_empty_checkpoint_has_no_partition(landed: LandedSeat) -> None:
-    landed.landing.land(10)
-    landed.landing.land(0)
-    landed.landing.land(10)
-    landed.publish()
-    assert landed.partitions() == [key_of(1), key_of(3)]
-
-
-def test_superseded_ones_leave_and_new_ones_follow_in_order(landed: LandedSeat) -> None:
-    for _ in range(4):
-        landed.landing.land(10)
-    landed.publish()
-    landed.landing.rewind(2)
-    landed.publish()
-    assert landed.partitions() == [key_of(1), key_of(2)]
-    landed.landing.land(10)
-    landed.publish()
-    assert landed.partitions() == [key_of(1), key_of(2), key_of(5)]
-
-
-def test_retirement_leaves_partitions_where_they_are(landed: LandedSeat) -> None:
-    for _ in range(3):
-        landed.landing.land(10)
-    landed.publish()
-    landed.landing.retire(1, 2)
-    assert landed.publish() == 0
-    assert landed.partitions() == [key_of(1), key_of(2), key_of(3)]
-
-
-@pytest.mark.parametrize("keys", [{"ui_history": 3}])
-def test_only_the_history_for_the_ui_is_kept(landed: LandedSeat) -> None:
-    for _ in range(5):
-        landed.landing.land(1)
-        landed.publish()
-    assert landed.partitions() == [key_of(3), key_of(4), key_of(5)]
 
 
 def test_a_partition_that_a_person_deleted_comes_back_in_its_place_and_wakes_nobody(
@@ -236,33 +192,6 @@ def test_with_twenty_thousand_partitions_a_tick_reads_only_what_is_new(landed: L
     quiet, rows, _ = tick(whole.cursor)
     assert quiet.change == Change() and rows == 0
     assert min(tick(whole.cursor)[2] for _ in range(3)) < 0.03
-
-
-@pytest.mark.parametrize("tables", [[{"name": "bronze", "format": "delta", "path": "lake.shop.bronze"}]])
-def test_with_twenty_thousand_partitions_a_tick_that_publishes_for_a_table_compares_nothing(
-    landed: LandedSeat, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    many(landed, 20_000, archive=json.dumps({"orders": {str(p): [10**9, 10**9 + 5, 5] for p in range(64)}}))
-    landed.instance.add_dynamic_partitions(landed.names.partitions, [key_of(i) for i in range(1, 9_999)])
-    landed.instance.add_dynamic_partitions(landed.names.partitions, [key_of(i) for i in range(9_999, 20_000)])
-
-    def has(tx: Tx, checkpoint: int) -> None:
-        tx.put(dataclasses.replace(tx.get(Table, "bronze"), acknowledged=checkpoint))
-
-    landed.region.plane.do(lambda tx: has(tx, 20_000))
-    known = publish.PublishCursor.parse(landed.tick("publish").cursor)
-    landed.region.plane.do(lambda tx: has(tx, 19_999))
-    cursor = str(dataclasses.replace(known, top=19_999, materialized=19_999, count=19_999))
-    monkeypatch.setattr(dg.DagsterInstance, "get_dynamic_partitions", lambda *_: pytest.fail("all are compared"))
-    costs = []
-    for _ in range(5):
-        began = time.thread_time()
-        result = landed.tick("publish", cursor=cursor)
-        costs.append(time.thread_time() - began)
-    (add,), (run,) = result.dynamic_partitions_requests, result.run_requests
-    assert add.partition_keys == [key_of(20_000)] == [run.tags[RANGE_START]]
-    assert [e.partition for e in result.asset_events if e.asset_key == landed.names.records] == [key_of(20_000)]
-    assert min(costs) < 0.1, costs
 
 
 @pytest.mark.parametrize("keys", [{"ui_history": 3}])

@@ -96,13 +96,6 @@ def test_all_of_an_old_reset_executed_again_is_another_reset(seat: Seat, member:
     assert len(resets(seat)) == before + 1 and resets(seat)[-1].text.endswith(": a bad deployment")
 
 
-def test_an_unknown_target_is_refused_with_those_that_are_there(seat: Seat, member: HandMember) -> None:
-    seat.run("cut")
-    result = seat.run("reset_region", {"reset": {"to": "7"}}, raise_on_error=False)
-    said = next(e for e in result.all_events if e.is_step_failure).event_specific_data.user_failure_data.description
-    assert "Checkpoint 7 of region orders is unknown" in said and "It can go back to 1" in said
-
-
 @pytest.mark.parametrize("to", ["-1", "newest", ""])
 def test_a_target_that_is_none_is_refused(seat: Seat, to: str) -> None:
     result = seat.run("reset_region", {"reset": {"to": to}}, raise_on_error=False)

@@ -56,14 +56,6 @@ def slow_spark(landed: LandedSeat, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("tables", BRONZE)
-def test_a_replay_tells_that_spark_starts(landed: LandedSeat, slow_spark: None) -> None:
-    landed.landing.land(10)
-    assert landed.run("replay", {"rewrite": {"after": 0, "upto": 1}}).success
-    assert {(step, level) for step, level, _ in told(landed)} == {("rewrite", logging.INFO)}
-    assert {words for *_, words in told(landed)} == STARTS
-
-
-@pytest.mark.parametrize("tables", BRONZE)
 def test_a_rewind_tells_that_spark_starts(
     landed: LandedSeat, slow_spark: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -204,16 +204,6 @@ def test_a_run_that_waits_long_for_its_worker_is_on_its_way_until_run_monitoring
 
 
 @pytest.mark.parametrize("tables", BRONZE)
-def test_a_table_that_has_everything_gets_no_run(landed: LandedSeat) -> None:
-    landed.landing.land(1)
-    landed.publish()
-    permit = landed.region.plane.do(lambda tx: permits.permit_commit(tx, "bronze", holder="h", token="t"))
-    assert permit is not None
-    landed.region.plane.do(lambda tx: permits.finish_commit(tx, permit, version="1", rows=2))
-    assert landed.tick("publish").skip_message.endswith("; every table has all checkpoints")
-
-
-@pytest.mark.parametrize("tables", BRONZE)
 def test_while_a_host_only_begins_no_run_is_launched_for_what_it_will_feed(landed: LandedSeat) -> None:
     """SPEC A7: its Spark starts for a minute, and a run's own would then meet it at the table. What waits is said, by time too."""
     landed.landing.land(1)

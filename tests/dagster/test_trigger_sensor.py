@@ -137,15 +137,6 @@ def test_a_quiet_topic_costs_no_runs_and_its_first_record_is_cut_in_time(seat: S
     assert seat.tick("trigger").run_requests
 
 
-@pytest.mark.parametrize("keys", [{"trigger": {"period": 60}}])
-def test_a_tick_waits_for_nothing(seat: Seat, member: HandMember) -> None:
-    """Where all sensors of an instance share one thread, the others would wait as long."""
-    seat.tick("trigger")
-    began = time.monotonic()
-    assert "no cut is due for" in seat.tick("trigger").skip_message
-    assert time.monotonic() - began < 0.5
-
-
 @pytest.mark.parametrize("keys", PERIODIC)
 def test_once_ticks_have_ceased_no_cut_is_opened(seat: Seat, member: HandMember) -> None:
     """As of a sensor that somebody has switched off."""

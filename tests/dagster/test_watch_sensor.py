@@ -95,17 +95,6 @@ def test_beside_a_fence_that_is_being_made_no_run_is_launched(
     assert "a run lets a table follow the rewind" in landed.tick("watch").skip_message
 
 
-@pytest.mark.parametrize("tables", BRONZE)
-def test_a_rewind_launches_a_run_that_lets_tables_follow(landed: LandedSeat) -> None:
-    for _ in range(3):
-        landed.landing.land(1)
-    allowed(landed.landing)
-    landed.landing.rewind(1)
-    (request,) = landed.tick("watch").run_requests
-    assert request.job_name == "orders_reset_region"
-    assert FOLLOWS in request.tags and request.run_config["ops"]["reset"]["config"].keys() == {"cause"}
-
-
 @pytest.mark.parametrize("tables", [[{"name": "bronze", "format": "delta", "path": "tables/bronze"}]])
 def test_a_table_that_was_declared_again_gets_its_fence_where_no_host_feeds_it(landed: LandedSeat) -> None:
     """Until then nothing is written to any table of the region, and no rewind was there that would have asked for it."""

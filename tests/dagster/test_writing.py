@@ -11,7 +11,6 @@ import dagster as dg
 import pytest
 from deltalake import DeltaTable
 
-from crkafka_core import still
 from crkafka_core.plane import permits
 from crkafka_core.plane import tables as plane_tables
 from crkafka_core.spark import tables as spark_tables
@@ -120,19 +119,3 @@ def test_a_raw_delta_table_is_replayed_without_spark_and_the_run_tells_its_rows(
         "writing 30 records of 2 checkpoints again into bronze",
         "30 rows of 2 checkpoints written into bronze",
     ]
-
-
-@pytest.mark.parametrize("tables", TYPED)
-def test_a_write_that_takes_long_is_told_of_in_the_run(landed: LandedSeat, monkeypatch: pytest.MonkeyPatch) -> None:
-    def write(*_: Any, **__: Any) -> None:
-        end = time.monotonic() + 60
-        while not any("still being written" in text for text in said(landed)):
-            assert time.monotonic() < end, "nothing is told meanwhile"
-            time.sleep(0.05)
-
-    monkeypatch.setattr(still, "FIRST", 0.05)
-    monkeypatch.setattr(resources.SparkSessionResource, "_make", lambda _: object())
-    monkeypatch.setattr(spark_tables, "advance", write)
-    landed.landing.land(10)
-    assert landed.run("replay", {"rewrite": {"after": 0, "upto": 1}}).success
-    assert any(text.startswith("table typed is still being written, for ") for text in said(landed))

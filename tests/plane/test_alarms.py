@@ -39,23 +39,6 @@ def test_x6_three_periods_without_a_merge_are_an_alarm_until_the_next_merge(kit:
     assert len(_told(kit)) == 2
 
 
-def test_x6_the_alarm_names_the_cut_that_does_not_end(kit: Kit) -> None:
-    kit.running()
-    cut = kit.open()
-    kit.now += 200.0
-    assert kit.read(alarms.no_merge).endswith(f"it is CUTTING: checkpoint {cut} is not complete")
-
-
-def test_75_a_member_that_fails_for_hours_is_alarmed_once_and_not_at_each_reset(make_kit: type[Kit]) -> None:
-    kit = make_kit(max_consecutive_resets=10**6).running()
-    for _ in range(200):
-        kit.fail(0, "boom")
-        kit.advance(61.0)
-        kit.settle()
-    assert len(_told(kit)) == 1
-    assert "no checkpoint was merged" in kit.read(status_of).alarm
-
-
 @pytest.mark.parametrize("cause", [ResetCause.UNAVAILABLE, ResetCause.LATE, ResetCause.OFFSET_GONE])
 def test_82_what_never_stops_a_region_is_alarmed_all_the_same(kit: Kit, cause: ResetCause) -> None:
     kit.running()
@@ -131,15 +114,6 @@ def test_x6_a_rewind_that_a_person_asked_for_begins_the_wait_anew(make_kit: type
     assert kit.row.phase is Phase.RUNNING and not _told(kit)
     kit.advance(1.0)
     assert [text.partition(",")[0] for text in _told(kit)] == ["no checkpoint was merged for 181 s"]
-
-
-def test_x6_a_reset_that_nobody_asked_for_begins_no_wait_anew(kit: Kit) -> None:
-    kit.running()
-    kit.cut()
-    kit.advance(170.0)
-    kit.fail(0, "boom")
-    kit.advance(11.0)
-    assert "boom" in _told(kit)[0]
 
 
 def test_x6_who_wants_no_cuts_by_time_or_no_region_is_not_alarmed(make_kit: type[Kit]) -> None:

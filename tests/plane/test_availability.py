@@ -93,12 +93,6 @@ def four(kit: Kit) -> Kit:
     return kit
 
 
-def test_x4_what_kafka_holds_can_be_gone_back_to(four: Kit) -> None:
-    for target in range(5):
-        _check(four, target)
-    _check(four, 2, earliest=20, end=20)
-
-
 @pytest.mark.parametrize(
     ("target", "earliest", "end", "why", "nearest"),
     [

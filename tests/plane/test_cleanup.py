@@ -12,8 +12,6 @@ import pytest
 
 from checkpoints_db import initialise, open_store
 from crkafka_core.control import Store
-from crkafka_core.model import limits
-from crkafka_core.model.limits import Limits
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import (
     ROWS,
@@ -23,7 +21,6 @@ from crkafka_core.model.rows import (
     Event,
     Lease,
     MergedOffset,
-    Region,
     Table,
     TableCommit,
 )
@@ -149,18 +146,6 @@ def test_five_times_as_many_cuts_leave_as_many_rows(monkeypatch: pytest.MonkeyPa
         assert reader.count(Lease, ("kind", "=", "reader")) == 0
 
 
-def test_without_an_end_it_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The comparison above can fail."""
-    worker = Worker(MemoryStore(), history=0)
-    monkeypatch.setattr(cleanup, "clean_up", lambda tx: None)
-    for _ in range(30):
-        worker.cut()
-    before = worker.sizes()
-    for _ in range(300):
-        worker.cut()
-    assert {"Checkpoint", "Event", "Reset", "TableCommit", "Lease"} <= set(_grown(before, worker.sizes()))
-
-
 def test_what_is_still_looked_at_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """The start that budgets count from, commits that are open, readers that live, and what a rewind left behind (SPEC T2, X6)."""
     for name in ("EVENTS", "RESETS", "ABORTED", "COMMITS"):
@@ -189,12 +174,6 @@ def test_what_is_still_looked_at_is_kept(monkeypatch: pytest.MonkeyPatch) -> Non
         assert reader.get(Checkpoint, 1) is not None, "what is left of it is not deleted yet"
         assert reader.get(Checkpoint, 2) is None
         assert reader.count(Event) == 1
-
-
-def test_history_has_an_end_unless_somebody_wants_it_for_ever() -> None:
-    assert Limits().history == 20_000
-    row = Region(name="r", uid="u", region_index=0, limits_json="{}")
-    assert limits.of(row).history == 20_000
 
 
 def _twice(worker: Worker, cuts: int, size: Callable[[], int]) -> None:

@@ -10,7 +10,6 @@ from crkafka_core.model.errors import Refused
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, ErasedRecords, Initial
 from crkafka_core.plane import cleanup, contents, erasure, permits, retire, tables
-from crkafka_core.plane.status import status_of
 from tests.plane.bronze import allowed, fence, finish, landed, table
 from tests.rigs.landing import Landing
 
@@ -177,10 +176,3 @@ def test_a7_of_a_table_of_a_shape_its_own_rows_are_told_where_a_commit_has_count
     made = allowed(landing, ids=(2, 3))
     landing.do(lambda tx: permits.finish_commit(tx, made, version="v", rows=30))
     assert rows() == {1: 19, 4: 16, 5: 5}, "what was written again, and not counted apart"
-
-
-def test_status_has_the_head_itself(landing: Landing) -> None:
-    assert landing.read(status_of).head is None
-    landing.land(10)
-    head = landing.read(status_of).head
-    assert head is not None and (head.id, head.rows) == (1, 20)

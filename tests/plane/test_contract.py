@@ -187,18 +187,6 @@ def test_a_control_plane_that_is_not_installed_and_one_without_roles_are_told_ap
         transact.roles("sqlite:///crkafka.db")
 
 
-def test_a_process_that_is_to_be_forked_has_every_store_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded = list[str]()
-
-    class Offered:
-        def __init__(self, name: str) -> None:
-            self.load = lambda: loaded.append(name)
-
-    monkeypatch.setattr(transact, "entry_points", lambda *, group: [Offered(f"{group} a"), Offered(f"{group} b")])
-    transact.preload()
-    assert loaded == ["crkafka.control_plane a", "crkafka.control_plane b"]
-
-
 def _desired(kit: Kit, number: int, incarnation: str = "") -> Desired:
     name = f"orders/{number}"
 

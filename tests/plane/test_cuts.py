@@ -67,15 +67,6 @@ def test_D4_cut_past_its_deadline_is_aborted_by_anyone(kit: Kit) -> None:
     assert kit.row.epoch == epoch + 1
 
 
-def test_58_complete_cut_is_merged_without_an_orchestrator(kit: Kit) -> None:
-    kit.running()
-    cut = kit.open()
-    kit.contribute(cut, 0)
-    kit.contribute(cut, 1)
-    assert kit.advance() is Phase.RUNNING
-    assert kit.row.head == cut
-
-
 def test_G7_nobody_takes_the_lock_for_a_cut_that_only_waits(kit: Kit) -> None:
     """SPEC G7: members look at every change; until the deadline there is nothing for them to do."""
     kit.running()
@@ -157,15 +148,6 @@ def test_D2_who_cannot_do_its_part_aborts_the_cut_and_is_named(kit: Kit) -> None
     give_up(mine)
     assert (kit.checkpoint(cut).status, kit.checkpoint(cut).note) == (CheckpointStatus.ABORTED, "disk full")
     assert (kit.resets()[-1].cause, kit.resets()[-1].member) == (ResetCause.FAILURE, "orders/0")
-
-
-def test_G7_a_contribution_wakes_whoever_waits_for_the_region(kit: Kit) -> None:
-    """SPEC G7: the version of the region's row is what is waited for."""
-    kit.running()
-    cut = kit.open()
-    before = kit.row.version
-    kit.contribute(cut, 0)
-    assert kit.row.version > before
 
 
 @pytest.mark.parametrize("quickly", [True, False])

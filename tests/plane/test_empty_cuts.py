@@ -50,14 +50,6 @@ def test_v1_an_idle_day_pushes_nothing_out_of_the_event_log(kit: Kit) -> None:
     assert [e.kind for e in kit.read(lambda reader, _: events.last(reader, 1))] == ["merged"]
 
 
-def test_v1_what_is_new_is_merged_from_the_same_head(make_kit: type[Kit]) -> None:
-    kit = make_kit().running()
-    head = kit.cut()
-    periodic(kit)
-    done = periodic(kit, rows=5)
-    assert (done.status, done.parent, done.rows, kit.row.head) == (CheckpointStatus.MERGED, head, 10, done.id)
-
-
 def test_v1_the_first_checkpoint_is_made_in_any_case_and_so_is_one_that_a_person_wants(kit: Kit) -> None:
     """It says where every partition began."""
     kit.running()

@@ -6,11 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from crkafka_core.model.errors import Mismatch, Refused, Stale
-from crkafka_core.model.phase import Phase
+from crkafka_core.model.errors import Refused, Stale
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import ContributedOffset
-from crkafka_core.plane import alarms, epochs, events, life, members, merging, resets, starts
+from crkafka_core.plane import alarms, epochs, events, life, members, resets, starts
 from tests.plane.conftest import P0, P1, Kit
 
 Told = list[tuple[str, int, str]]
@@ -105,20 +104,6 @@ def test_x8_what_members_do_and_what_becomes_of_them_is_told(kit: Kit) -> None:
     ]
 
 
-def test_x8_a_wrong_merge_is_told_with_its_evidence(kit: Kit) -> None:
-    kit.running()
-    kit.cut()
-    opened = kit.open()
-    kit.contribute(opened, 0, 5)
-    kit.contribute(opened, 1, 5)
-    kit.do(lambda tx: tx.put(*(_moved(o) for o in tx.select(ContributedOffset, ("checkpoint", "=", opened)))))
-    with pytest.raises(Mismatch):
-        kit.do(lambda tx: merging.merge(tx, opened))
-    (refused,) = kit.events("merge refused")
-    assert refused.checkpoint == opened and "begins at" in refused.text and '"orders/0"' in refused.data_json
-    assert kit.row.phase is Phase.RESETTING
-
-
 def _moved(o: ContributedOffset) -> ContributedOffset:
     return replace(o, from_offset=o.from_offset + 1)
 
@@ -139,13 +124,3 @@ def test_x8_the_rest_is_told_too(kit: Kit) -> None:
 def test_a_number_stands_with_its_noun_as_people_write_it(number: int, said: str) -> None:
     assert plural(number, "row") == said
     assert plural(number, "row is", "rows are") == said + (" is" if number == 1 else " are")
-
-
-def test_of_one_it_is_not_told_as_of_many(kit: Kit) -> None:
-    kit.running()
-    checkpoint = kit.open()
-    kit.contribute(checkpoint, 0, 1)
-    kit.contribute(checkpoint, 1, 0)
-    kit.do(lambda tx: merging.merge(tx, checkpoint))
-    assert kit.events("merged")[-1].text == "1 row of 2 members"
-    assert kit.events("assigned")[-1].text.startswith("1 partition in generation")

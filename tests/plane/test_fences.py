@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from crkafka_core.model.errors import LeaseHeld, LeaseLost, NotRunning, Refused, Stale
+from crkafka_core.model.errors import LeaseLost, NotRunning, Refused, Stale
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import TableCommit
 from crkafka_core.plane import contents, epochs, permits, restored, tables
@@ -37,15 +37,6 @@ def test_a_fence_takes_the_right_away_from_a_writer_in_the_middle(landing: Landi
     with pytest.raises(LeaseLost):
         finish(landing, writer)
     assert allowed(landing, "next").plan.checkpoints == (1,)
-
-
-def test_two_fences_at_once_are_one(landing: Landing) -> None:
-    landing.land(10), landing.land(10)
-    allowed(landing)
-    landing.rewind(1)
-    landing.do(lambda tx: permits.permit_fence(tx, "bronze", holder="one", token="one"))
-    with pytest.raises(LeaseHeld, match="held by one"):
-        landing.do(lambda tx: permits.permit_fence(tx, "bronze", holder="two", token="two"))
 
 
 def test_a_rewind_during_a_fence_leaves_another_to_make(landing: Landing) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from crkafka_core.config.sections import TriggerConfig
-from crkafka_core.model.errors import CrkafkaError, NotRunning, Refused, ServiceUnavailable
+from crkafka_core.model.errors import NotRunning, ServiceUnavailable
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Checkpoint, Initial
@@ -204,12 +204,6 @@ def test_v3_a_run_whose_members_have_no_host_any_more_says_so(kit: Kit) -> None:
     assert said[1].startswith("0 of 2 partitions caught up; the host of its members, anna, has shown no life for")
 
 
-def test_78_a_goal_that_is_gone_was_not_reached(kit: Kit) -> None:
-    kit.running()
-    with pytest.raises(Refused, match="not known any more"):
-        _missing(kit, "never")
-
-
 def test_v3_goals_of_runs_that_were_killed_do_not_pile_up(kit: Kit) -> None:
     kit.running()
     for number in range(goals.MOST + 5):
@@ -254,16 +248,3 @@ def test_v3_each_step_of_a_bounded_run_wakes_those_who_wait_and_what_changes_not
     assert woken() and _aims(kit) == {}
     kit.do(lambda tx: goals.drop(tx, "run"))
     assert not woken()
-
-
-def test_g11_what_another_incarnation_has_reached_counts_for_nothing(kit: Kit) -> None:
-    kit.running()
-    kit.do(lambda tx: goals.aim(tx, "run", {P0: 10}))
-    begun = _begun(kit, "run")
-    with pytest.raises(CrkafkaError):
-        kit.do(
-            lambda tx: goals.reach(
-                tx, "run", begun, member="orders/0", incarnation="old", epoch=tx.region().epoch, reached={P0}
-            )
-        )
-    assert _missing(kit, "run") == {P0}

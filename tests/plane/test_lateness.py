@@ -10,7 +10,7 @@ import pytest
 
 from crkafka_core.model.errors import WentBack
 from crkafka_core.model.phase import Phase
-from crkafka_core.model.rows import ResetCause, Table
+from crkafka_core.model.rows import Table
 from crkafka_core.plane import alarms, epochs, events, lateness, permits, restored, tables
 from tests.rigs.landing import Landing
 from tests.rigs.memory import MemoryStore
@@ -183,28 +183,6 @@ def test_of_a_commit_that_a_reset_cuts_in_two_no_record_is_counted_twice(landing
     landing.land(9)
     write(landing, 5)
     assert bad_in(landing) == [6]
-
-
-def test_what_a_reset_took_out_of_the_table_is_counted_once_it_comes_in_again(landing: Landing) -> None:
-    plane = landing.region.plane
-    plane.do(lambda tx: tx.put(replace(tx.select(Table)[0], shape="decode:json", fenced_epoch=1 << 30)))
-
-    kept = landing.land(1)
-    write(landing, 5)
-    said = plane.read(lambda r, _: [e.text for e in events.last(r, 9) if e.kind == events.BAD])
-    assert said == ["bronze: 5 records could not be decoded"]
-    for count in (2, 4):
-        landing.land(1)
-        write(landing, count)
-    assert bad_in(landing) == [11]
-    plane.do(lambda tx: epochs.raise_epoch(tx, ResetCause.LOST, "a member died"))
-    assert bad_in(landing) == [11], "what is merged stays"
-    plane.do(lambda tx: epochs.rewind(tx, kept, "a person"))
-    assert bad_in(landing) == [5]
-    table = plane.read(lambda reader, _: reader.select(Table)[0])
-    plane.do(lambda tx: tables.undeclare(tx, "bronze"))
-    plane.do(lambda tx: tx.put(replace(table, acknowledged=0)))
-    assert bad_in(landing) == [0], "a table that is declared again is written again, from its first record on"
 
 
 def test_a_share_of_bad_records_among_the_latest_is_an_alarm_until_others_have_come(landing: Landing) -> None:

@@ -11,7 +11,7 @@ import pytest
 from crkafka_core.control import Tx
 from crkafka_core.model.errors import LeaseHeld, LeaseLost, NoSuchCheckpoint, Refused, Stale, WentBack
 from crkafka_core.model.rows import TableCommit
-from crkafka_core.plane import contents, events, permits, restored, retire, tables
+from crkafka_core.plane import contents, events, permits, restored, tables
 from crkafka_core.plane.permits import Permit
 from tests.plane.bronze import allowed, fence, finish, permit, table
 from tests.rigs.landing import Landing
@@ -31,25 +31,11 @@ def test_advancing_goes_on_from_what_is_acknowledged(landing: Landing) -> None:
     assert permit(landing, "c") is None
 
 
-def test_an_acknowledged_checkpoint_is_what_retirement_may_pass(landing: Landing) -> None:
-    landing.land(10, times=3)
-    landing.do(lambda tx: tx.set_region(limits_json='{"retain": 1}'))
-    assert landing.read(retire.plan).retire == ()
-    finish(landing, allowed(landing, limit=1))
-    assert landing.read(retire.plan).retire == (1,)
-
-
 def test_a_second_writer_is_refused_and_the_holder_named(landing: Landing) -> None:
     landing.land(10)
     allowed(landing, "first")
     with pytest.raises(LeaseHeld, match="held by first"):
         permit(landing, "second")
-
-
-def test_the_same_token_finds_its_own_permit_again(landing: Landing) -> None:
-    landing.land(10)
-    assert allowed(landing).commit == allowed(landing).commit
-    assert table(landing).commits == 1
 
 
 def test_K6_tables_of_one_pass_find_their_permits_again_of_the_same_checkpoints(landing: Landing) -> None:
@@ -85,15 +71,6 @@ def test_a_writer_that_was_overtaken_cannot_finish(landing: Landing, clock: Cloc
     with pytest.raises(LeaseLost):
         finish(landing, zombie)
     assert table(landing).acknowledged == 1
-
-
-def test_a_failed_commit_lets_the_next_writer_in_at_once(landing: Landing) -> None:
-    landing.land(10)
-    made = allowed(landing, "a")
-    landing.do(lambda tx: permits.fail_commit(tx, made, "boom"))
-    assert allowed(landing, "b").commit.number == 2
-    with pytest.raises(LeaseLost):
-        finish(landing, made)
 
 
 def test_acknowledged_follows_the_line_of_descent_and_not_the_numbers(landing: Landing) -> None:

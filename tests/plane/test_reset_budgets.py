@@ -131,12 +131,3 @@ def test_x7_an_attempt_that_kafka_holds_up_backs_off_and_never_stops_the_region(
     kit.now += 60
     kit.settle()
     assert kit.row.phase is Phase.RUNNING
-
-
-def test_x7_an_attempt_that_nothing_holds_up_counts(kit: Kit) -> None:
-    kit.running()
-    kit.do(lambda tx: resets.request(tx, cause="c", by="me"))
-    for _ in range(400):
-        renewed(kit, 0)
-        kit.advance(30.0)
-    assert kit.row.phase is Phase.STOPPED

@@ -206,16 +206,6 @@ def test_82_cuts_that_slow_storage_keeps_past_their_deadline_abort_and_come_back
     assert kit.row.failing == 0
 
 
-def test_75_a_writer_that_fails_on_every_batch_stops_the_region_with_its_reason(kit: Kit) -> None:
-    kit.running()
-    for _ in range(5):
-        kit.fail(1, "TypeError while writing a segment: boom")
-        kit.now += 61.0
-        kit.settle()
-    assert (kit.row.phase, kit.row.stop_member) == (Phase.STOPPED, "orders/1")
-    assert "TypeError while writing a segment" in kit.row.stop_reason
-
-
 def test_x8_each_epoch_says_why_it_began_and_which_cut_it_cost(kit: Kit) -> None:
     kit.running()
     first, second = kit.cut(), kit.cut()

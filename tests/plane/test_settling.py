@@ -38,14 +38,6 @@ def test_g8_who_is_lost_once_all_had_come_is_not_waited_for(kit: Kit) -> None:
     assert kit.row.phase is Phase.RUNNING
 
 
-def test_r5_a_cut_does_not_wait_for_who_has_left(kit: Kit) -> None:
-    kit.running()
-    cut = kit.open()
-    kit.do(lambda tx: members.leave(tx, "orders/1", kit.live["orders/1"]))
-    kit.hand_over(3)
-    assert (kit.checkpoint(cut).status, kit.row.phase) == ("MERGED", Phase.RESETTING)
-
-
 def test_g8_an_unsettled_group_is_alarmed_once_in_an_attempt_with_what_is_missing(kit: Kit) -> None:
     kit.do(lambda tx: life.start(tx, by="test"))
     kit.register(0)
@@ -70,15 +62,6 @@ def test_g8_the_alarm_says_what_a_member_waits_for_that_reports_nothing(kit: Kit
     kit.advance(LIMITS.settle_timeout + 1.0)
     (alarm,) = kit.events("unsettled")
     assert alarm.text.endswith("from orders/0; orders/0: Kafka does not describe t[3] yet.")
-
-
-def test_g8_a_settled_group_is_not_alarmed(kit: Kit) -> None:
-    kit.running()
-    kit.do(lambda tx: resets.request(tx, cause="c", by="me"))
-    kit.report(0, {P0}), kit.report(1, {P1}, base=-1)
-    for _ in range(3):
-        kit.advance(12.0)
-    assert not kit.events("unsettled")
 
 
 def test_m7_a_region_whose_topic_does_not_exist_yet_waits_for_it_without_attempts(kit: Kit) -> None:

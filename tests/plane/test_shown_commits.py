@@ -61,14 +61,6 @@ def test_a_rewrite_that_the_table_shows_leaves_what_it_had_acknowledged(landing:
     assert table(landing).acknowledged == 2
 
 
-def test_an_advance_that_the_table_shows_counts_what_it_holds(landing: Landing) -> None:
-    landing.land(10), landing.land(10)
-    finish(landing, allowed(landing, limit=1))
-    allowed(landing, "b")
-    assert _acknowledge(landing, 2, 2)
-    assert table(landing).acknowledged == 2
-
-
 def test_rows_that_a_dead_writer_had_brought_in_are_not_counted_a_second_time(landing: Landing, clock: Clock) -> None:
     """The table shows the dead one's commit only after the next writer has been permitted to write the same."""
     landing.land(10)

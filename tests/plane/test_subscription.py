@@ -205,14 +205,6 @@ def test_s4_who_reads_a_forgotten_topic_that_is_dropped_once_more_does_not_say_a
     assert _known(fresh) == {"t"}, "it goes with its last reader"
 
 
-def test_76_put_back_before_it_went_it_was_never_away(old: Kit) -> None:
-    _configure(old, NEW)
-    _configure(old, OLD)
-    for number in (0, 1):
-        _register(old, number, OLD)
-    assert _known(old) == {"t", "u"}
-
-
 @pytest.mark.parametrize(
     ("said", "topic", "reads"),
     [

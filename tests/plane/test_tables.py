@@ -14,7 +14,6 @@ from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Table
 from crkafka_core.plane import cleanup, events, life, permits, tables
 from tests.plane.bronze import allowed, fence, finish, table
-from tests.plane.conftest import Kit
 from tests.rigs.landing import Landing
 
 
@@ -178,13 +177,6 @@ def test_K6_spark_is_fed_each_table_by_itself_and_those_of_one_shape_together(la
         )
     landing.do(lambda tx: tables.declare(tx, "raw", "delta", "lake.shop.raw"))
     assert _fed(landing) == [["bronze"], ["good", "dead"], ["raw"]]
-
-
-def test_k6_a_table_is_declared_with_its_shape_and_which_of_its_outputs(kit: Kit) -> None:
-    table = Table("orders", "failed", "delta", "/t/failed", shape="shop:f", output="dead")
-    life.declare(kit.plane.store, kit.row, (table,))
-    (stored,) = kit.read(lambda reader, _: life.tables_of(reader))
-    assert (stored.shape, stored.output) == ("shop:f", "dead")
 
 
 @pytest.mark.parametrize("fenced", [False, True])
