@@ -71,10 +71,6 @@ def test_a_shell_completes_verbs(
     assert capsys.readouterr().out.split() == [f"plain,{verb}" for verb in offered]
 
 
-def test_help_names_the_extra_where_the_option_needs_one(crkafka: Crkafka) -> None:
-    assert "pip install 'crkafka[services]'" in " ".join(crkafka("dev", "up", "--help").out.split())
-
-
 @pytest.mark.parametrize("example", [line for lines in EXAMPLES.values() for line in lines])
 def test_help_has_examples_that_can_be_typed(
     crkafka: Crkafka, example: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -86,19 +82,6 @@ def test_help_has_examples_that_can_be_typed(
     words = words[2:] if words[0] == "-c" else words
     assert f"crkafka {example}" in crkafka(words[0], "--help").out
     COMMANDS[words[0]].make_context(words[0], words[1:])  # parses and checks, and runs nothing
-
-
-def test_an_unknown_verb_names_the_nearest(crkafka: Crkafka) -> None:
-    answer = crkafka("chekpoints")
-    assert answer.code == 2
-    assert answer.err == "There is no verb 'chekpoints'. Did you mean \"checkpoints\"? See `crkafka --help`.\n"
-
-
-def test_an_unknown_option(crkafka: Crkafka) -> None:
-    answer = crkafka("show", "--jsno")
-    assert answer.code == 2
-    assert "--jsno" in answer.err
-    assert len(answer.err.splitlines()) == 1
 
 
 def test_roles_need_no_configuration(crkafka: Crkafka, region_file: Path) -> None:
@@ -130,13 +113,6 @@ def test_a_region_is_chosen_by_name(crkafka: Crkafka, region_file: Path) -> None
     region_file.write_text(YAML + "---\n" + YAML.replace("region: orders", "region: sales"))
     assert crkafka("check", "--offline").code == 2
     assert "region sales" in crkafka("check", "--offline", "-r", "sales").out
-
-
-def test_bad_configuration_is_one_line_per_problem_and_code_2(crkafka: Crkafka, region_file: Path) -> None:
-    region_file.write_text(YAML.replace("members: 2", "memebrs: 2"))
-    answer = crkafka("checkpoints")
-    assert answer.code == 2
-    assert answer.err == 'region.yaml:6: memebrs: unknown key. Did you mean "members"?\n'
 
 
 def test_a_region_is_shown_while_its_file_has_a_mistake_elsewhere(crkafka: Crkafka, region_file: Path) -> None:

@@ -196,11 +196,6 @@ def test_check_goes_on_after_what_this_user_may_not_look_at(
     assert "\nok     host: " in answer.out, "what comes after is looked at all the same"
 
 
-def test_check_counts_task_slots(crkafka: Crkafka, region_file: Path) -> None:
-    region_file.write_text(YAML + 'host: {spark: "local[1]"}\n')
-    assert "2 members need 2 task slots, and local[1] has 1. Write local[3]" in findings(crkafka)["host"]
-
-
 def test_check_and_scale_count_the_task_slots_of_a_region_that_was_scaled(
     crkafka: Crkafka, region_file: Path, plane: ControlPlane
 ) -> None:

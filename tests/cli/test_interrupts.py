@@ -10,9 +10,8 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -95,29 +94,6 @@ def test_an_interrupt_of_a_verb_with_spark_is_no_error_of_java(
     before = signal.getsignal(signal.SIGINT)
     assert resources.lazy_session(RegionConfig.load(region_file), lambda _: None)() == "spark"
     assert signal.getsignal(signal.SIGINT) is before
-
-
-def test_a_host_without_members_yet_waits_for_sql_as_one_with_members_does() -> None:
-    """PostgreSQL was frozen for 21 s, and the host ended with 3."""
-    told: list[str] = []
-    answers = [ServiceUnavailable("The control plane does not answer."), ServiceUnavailable("It still does not."), None]
-
-    class Region:
-        def start(self, *, by: str) -> None:
-            if (error := answers.pop(0)) is not None:
-                raise error
-
-    begin = partial(hosting._begin, cast(Any, Region()), True)
-    begin(threading.Event(), told.append, lambda: "")
-    assert told == [
-        "The control plane does not answer. The host waits for it.",
-        "It still does not. The host waits for it.",
-    ]
-    answers += [ServiceUnavailable("It does not answer.")]
-    stop = threading.Event()
-    stop.set()
-    with pytest.raises(ServiceUnavailable):
-        begin(stop, told.append, lambda: "")
 
 
 @pytest.mark.parametrize("since", ["while Spark starts", "before the first look at members"])

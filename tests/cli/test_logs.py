@@ -246,11 +246,6 @@ def test_what_modules_log_has_the_voice_of_a_hosts_other_lines() -> None:
     assert python("-c", program).stderr == "warning: driver: no cuts by this process\n"
 
 
-def test_a_log_that_went_with_its_folder_is_not_worth_a_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    logs.cap(tmp_path / "gone" / "spark.log")
-    assert caplog.records == []
-
-
 def test_a_host_says_once_and_soon_that_kafka_is_away(
     crkafka: Crkafka, region_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

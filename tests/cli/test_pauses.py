@@ -34,12 +34,6 @@ def test_who_paused_is_in_the_event_log(crkafka: Crkafka, plane: ControlPlane) -
     assert "@" in event["by"]
 
 
-def test_a_bad_pattern_is_bad_usage(crkafka: Crkafka, plane: ControlPlane) -> None:
-    answer = crkafka("pause", "^(")
-    assert answer.code == 2
-    assert "not a regular expression" in answer.err
-
-
 def test_P1_a_mark_of_one_member_is_beside_that_of_the_region(crkafka: Crkafka, plane: ControlPlane) -> None:
     crkafka("pause", "orders")
     assert crkafka("pause", "orders", "--member", "orders/1").code == 0

@@ -29,7 +29,6 @@ from crkafka_core.cli import hosting
 from crkafka_core.cli.status import health
 from crkafka_core.config import RegionConfig
 from crkafka_core.model.errors import ConfigError, ServiceUnavailable
-from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Checkpoint, Table
 from crkafka_core.plane import advance, alarms, cuts, epochs, lateness, life, members, permits
 from crkafka_core.plane import tables as plane_tables
@@ -239,18 +238,6 @@ def test_a_region_that_a_person_has_stopped_is_no_alert(region: Region, monkeypa
     region.plane.do(lambda tx: epochs.idle(tx, "stopped"))
     assert firing(exported(region)) == set() and health(region.config).value["healthy"]
     assert [lag.late for lag in region.plane.read(lateness.lags)] == [""]
-
-
-def test_a_missed_last_cut_is_an_alarm_until_the_next_merge(region: Region) -> None:
-    plane = region.plane
-    _miss_the_last_cut(plane)
-    row = plane.read(lambda _, row: row)
-    assert row.phase is Phase.IDLE
-    assert "stopped without a last cut" in plane.read(alarms.current) and "the storage is full" in plane.read(
-        alarms.current
-    )
-    plane.do(lambda tx: tx.set_region(last_cut_at=tx.now() + 1))
-    assert plane.read(alarms.current) == ""
 
 
 def test_a_control_plane_that_is_away_is_a_metric_and_no_error(region: Region, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -125,16 +125,6 @@ def test_a_quiet_one_says_nothing_and_a_short_one_its_steps(log: _Log, monkeypat
     assert _lines(log) == ["writing"]
 
 
-def test_a_spinner_has_the_step_and_the_seconds_since_the_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = [100.0]
-    monkeypatch.setattr(output, "time", SimpleNamespace(monotonic=lambda: clock[0]))
-    now = output._Now("resetting")
-    clock[0] += 7
-    assert now.__rich__().plain == "resetting (7 s)"
-    now.say("tables follow")
-    assert now.__rich__().plain == "resetting: tables follow (7 s)"
-
-
 def test_a_region_is_started_once_its_hosts_spark_is_there_and_before_members_begin(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -24,17 +24,7 @@ def test_checkpoints_lists_oldest_first(crkafka: Crkafka, plane: ControlPlane) -
     ]
     assert [c["id"] for c in crkafka("checkpoints", "--last", "1", "--json").json] == [2]
     text = crkafka("checkpoints").out
-    assert text.splitlines()[0].split() == [
-        "id",
-        "parent",
-        "status",
-        "rows",
-        "segments",
-        "members",
-        "cause",
-        "opened",
-        "drain",
-    ]
+    assert " ".join(text.splitlines()[0].split()) == "id parent status rows segments members cause opened drain"
     assert len(text.splitlines()) == 3
 
 
@@ -46,12 +36,6 @@ def test_one_checkpoint_with_its_parts(crkafka: Crkafka, plane: ControlPlane) ->
     assert [c["member"] for c in detail["contributions"]] == ["orders/0", "orders/1"]
     assert [s["path"] for s in detail["segments"]] == ["s2-0", "s2-1"]
     assert "orders/1" in crkafka("checkpoints", "2").out
-
-
-def test_an_unknown_checkpoint_is_refused_with_a_hint(crkafka: Crkafka, plane: ControlPlane) -> None:
-    answer = crkafka("checkpoints", "99")
-    assert (answer.code, answer.out) == (1, "")
-    assert answer.err == "Region orders has no checkpoint 99. `crkafka checkpoints` lists them.\n"
 
 
 def test_a_region_runs_since_its_last_resume_whatever_cuts_it_has_made(crkafka: Crkafka, plane: ControlPlane) -> None:
@@ -76,13 +60,6 @@ def test_show_tells_phase_members_head_and_what_it_waits_for(crkafka: Crkafka, p
     assert "RUNNING" in text
     assert "2 of 2 wanted" in text
     assert "pid" in next(line for line in text.splitlines() if line.startswith("member  "))
-
-
-def test_show_tells_why_a_region_is_stopped(crkafka: Crkafka, plane: ControlPlane) -> None:
-    plane.do(lambda tx: epochs.halt(tx, "offset 5 of orders[1] is gone", member="orders/0"))
-    shown = crkafka("show")
-    assert "reason" in shown.out
-    assert "offset 5 of orders[1] is gone" in shown.out
 
 
 def test_show_and_events_tell_who_asked_for_a_reset_and_where_to(crkafka: Crkafka, plane: ControlPlane) -> None:

@@ -56,7 +56,8 @@ def test_a_rewind_that_would_lose_rows_of_a_forgotten_topic_is_refused_before_it
         (("tables", "advance", "bronce"), "declares no table 'bronce'. Declared: bronze."),
         (("forget", "ordesr"), "knows no topic 'ordesr', or has forgotten it already. It knows orders."),
         (("skip", "ordesr[0]@3"), "knows no topic 'ordesr', or has forgotten it already. It knows orders."),
-        (("checkpoints", "99"), "has no checkpoint 99."),
+        (("checkpoints", "99"), "has no checkpoint 99. `crkafka checkpoints` lists them."),
+        (("reset", "--to", "99"), "Checkpoint 99 of region orders is unknown"),
         (
             ("tables", "replay", "bronze", "--after", "0", "--upto", "99"),
             "What can be read: 1, 2 (2 on the line to the head).",
@@ -99,12 +100,6 @@ def test_a_number_of_members_that_cannot_be_is_refused(
     answer = crkafka("scale", wanted)
     assert (answer.code, answer.err.endswith(f" {said}\n")) == (1, True), answer.err
     assert plane.read(lambda _, row: row.members_wanted) == 2
-
-
-def test_a_reset_to_what_is_not_there_is_refused_before_it_is_confirmed(crkafka: Crkafka, plane: ControlPlane) -> None:
-    answer = crkafka("reset", "--to", "99")
-    assert (answer.code, "--yes" in answer.err) == (1, False)
-    assert "Checkpoint 99 of region orders is unknown" in answer.err
 
 
 def test_who_says_no_when_asked_hears_that_nothing_was_done(

@@ -12,8 +12,7 @@ import yaml
 from deltalake import DeltaTable, write_deltalake
 
 from checkpoints_db import initialise, open_store
-from crkafka_core.cli import checks, proving
-from crkafka_core.cli import tables as tables_verb
+from crkafka_core.cli import proving
 from crkafka_core.lake.in_turn import each
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.rows import Table
@@ -119,16 +118,6 @@ def test_a_ledger_that_is_none_is_told(landing: Landing, crkafka: Crkafka) -> No
     assert (answer.code, answer.err.endswith("region.yaml is not the ledger of a generator.\n")) == (2, True)
 
 
-def test_verify_says_when_an_orphan_is_collected(
-    landing: Landing, crkafka: Crkafka, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`retire` right after it deleted none, without a reason."""
-    monkeypatch.setattr("crkafka_core.verify.verify.orphans", lambda *_, **__: 1)
-    answer = crkafka("verify", "--no-kafka")
-    text = "1 orphaned file, invisible to readers; `crkafka retire` collects it once the head is past where it began"
-    assert text in answer.err and "compared with nothing" in answer.out
-
-
 def test_what_was_written_since_a_reset_during_verify_is_no_orphan(landing: Landing) -> None:
     history = landing.region.plane.read(History.read)
     epoch, head, storage = history.region.epoch, history.region.head, landing.region.storage()
@@ -160,13 +149,6 @@ def test_a_verify_that_dies_holds_retirement_back_for_minutes_and_one_that_lives
             assert time.monotonic() < end
             time.sleep(0.05)
     assert until() == []
-
-
-def test_of_a_table_by_key_records_are_counted_and_not_its_rows(
-    landing: Landing, crkafka: Crkafka, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tables_verb, "_by_key", lambda config, table: True)
-    assert crkafka("tables", "advance").out == "bronze: 30 records of 3 checkpoints; at 3\n"
 
 
 def test_verify_and_mend_look_at_tables(landing: Landing, crkafka: Crkafka, tmp_path: Path) -> None:
@@ -204,14 +186,6 @@ def test_a_table_that_is_refused_keeps_no_other_from_its_turn(crkafka: Crkafka, 
     ]
     if verb == "mend":
         assert crkafka("tables", "mend", "third", "--look").code == 0
-
-
-def test_a_package_that_the_table_needs_is_missed_before_the_start(
-    landing: Landing, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(checks, "find_spec", lambda _: None)
-    with pytest.raises(ConfigError, match="deltalake is not installed"):
-        checks.host(landing.config, checks.stored(landing.config))
 
 
 def test_the_shape_of_a_table_is_declared_with_the_region(crkafka: Crkafka, tmp_path: Path) -> None:

@@ -166,8 +166,7 @@ def test_whoever_is_killed_while_tables_are_written_each_record_is_there_once(
     killed: str,
 ) -> None:
     shop, so_far = shop_of(declared), [0 for _ in declared]
-    for _ in range(3):
-        shop.landing.land(10)
+    shop.landing.land(10, times=3)
     if killed == "driver":
         driver = subprocess.Popen(
             [sys.executable, "-c", DRIVER, shop.landing.config.to_json()],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -20,7 +21,9 @@ from sqlalchemy import event as sql_event
 
 from checkpoints_db import initialise, open_store
 from crkafka_core.config import RegionConfig
+from crkafka_core.control import Tx
 from crkafka_core.kafka.admin import KafkaAdmin
+from crkafka_core.model.rows import Checkpoint, CheckpointStatus
 from crkafka_core.region import Region
 from dagster_project import RegionResource, consistent_region
 from dagster_project.names import Names
@@ -111,6 +114,26 @@ def shown(result: dg.ExecuteInProcessResult, op: str) -> dict[str, Any]:
     """The numbers that an op shows with its end."""
     (output,) = (e for e in result.all_events if e.is_successful_output and e.step_key == op)
     return {name: entry.value for name, entry in output.step_output_data.metadata.items()}
+
+
+def failure(result: dg.ExecuteInProcessResult) -> str:
+    """What the step that failed says."""
+    event = next(e for e in result.all_events if e.is_step_failure)
+    return str(event.event_specific_data.user_failure_data.description)
+
+
+def merged_in_sql(landing: Landing, first: int, count: int) -> None:
+    """So many checkpoints in SQL alone, each with a full archive."""
+    archive = json.dumps({"orders": {str(p): [10**9, 10**9 + 5, 5] for p in range(64)}})
+
+    def write(tx: Tx) -> None:
+        now, last = tx.now(), first + count - 1
+        own = {"rows": 5, "merged_at": now, "opened_at": now, "archive_json": archive}
+        ids = range(first, last + 1)
+        tx.add(*(Checkpoint(tx.region().name, i, i - 1, 1, CheckpointStatus.RETIRED, **own) for i in ids))
+        tx.set_region(head=last, filling=last, opened=last)
+
+    landing.do(write)
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ from dagster_project.assets import tables as tables_
 from dagster_project.downstream import checkpointed, nothing_superseded, over_or_rewound, removed, superseded
 from dagster_project.names import key_of
 from dagster_project.sensors.tables import RANGE_END, RANGE_START
-from tests.dagster.conftest import LandedSeat
+from tests.dagster.conftest import LandedSeat, failure
 
 pytestmark = pytest.mark.dagster
 BRONZE: list[Any] = [[{"name": "bronze", "format": "delta", "path": "tables/bronze"}]]
@@ -51,12 +51,6 @@ def numbers(seat: LandedSeat, asset: dg.AssetKey) -> dict[str, dict[str, Any]]:
         for r in found
         if r.asset_materialization
     }
-
-
-def failure(result: dg.ExecuteInProcessResult) -> str:
-    return str(
-        next(e for e in result.all_events if e.is_step_failure).event_specific_data.user_failure_data.description
-    )
 
 
 def test_what_follows_the_records_is_woken_by_their_publication_and_nothing_in_dagster_makes_them(
@@ -81,7 +75,7 @@ def test_what_follows_the_records_is_woken_by_their_publication_and_nothing_in_d
         return set(found.get_requested_partitions(follower.key))
 
     woken()
-    landed.landing.land(10), landed.landing.land(10)
+    landed.landing.land(10, times=2)
     landed.publish()
     assert woken() == {key_of(1), key_of(2)}
     assert woken() == set()
@@ -92,8 +86,7 @@ def test_what_follows_the_records_is_woken_by_their_publication_and_nothing_in_d
 
 @pytest.mark.parametrize("tables", BRONZE)
 def test_a_superseded_checkpoint_is_refused(landed: LandedSeat) -> None:
-    for _ in range(3):
-        landed.landing.land(10)
+    landed.landing.land(10, times=3)
     landed.publish()
     landed.landing.rewind(1)
     result = materialize(landed, landed.names.table("bronze"), 2, 3, raise_on_error=False)
@@ -104,8 +97,7 @@ def test_a_superseded_checkpoint_is_refused(landed: LandedSeat) -> None:
 def test_a_backfill_that_is_too_large_is_refused_with_the_way_to_replay(
     landed: LandedSeat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for _ in range(3):
-        landed.landing.land(10)
+    landed.landing.land(10, times=3)
     landed.publish()
     monkeypatch.setattr(partitions, "LARGEST", 2)
     wrote: list[Any] = []
@@ -128,22 +120,19 @@ def outcome(seat: LandedSeat, *names: str) -> dict[str, tuple[bool, str]]:
 
 
 def test_a_segment_that_was_changed_a_row_twice_and_a_hole_are_each_found(landed: LandedSeat) -> None:
-    landed.landing.land(10)
-    landed.landing.land(10)
+    landed.landing.land(10, times=2)
     plane = landed.region.plane
+    assert outcome(landed, "contiguous") == {"contiguous": (True, "")}
+    assert all(passed for passed, _ in outcome(landed).values())
 
     def swap(tx) -> None:  # type: ignore[no-untyped-def]
         """Checkpoint 2's first segment names the file of checkpoint 1: its rows are there twice, its own are missing."""
         first, second = (tx.select(Segment, ("checkpoint", "=", i), order=("member",))[0] for i in (1, 2))
         path = landed.landing.storage
         data = path.open_read(first.path).read()
-        with path.open_read(second.path):
-            pass
         out = path.open_write(second.path + ".other")
         out.write(memoryview(data))
         out.close()
-        from dataclasses import replace
-
         tx.delete(Segment, ("path", "=", second.path))
         tx.add(replace(second, path=second.path + ".other"))
 
@@ -155,8 +144,6 @@ def test_a_segment_that_was_changed_a_row_twice_and_a_hole_are_each_found(landed
     )
 
     def hole(tx) -> None:  # type: ignore[no-untyped-def]
-        from dataclasses import replace
-
         from crkafka_core.model.rows import MergedOffset
 
         row = tx.get(MergedOffset, 2, "orders", 1)
@@ -204,8 +191,7 @@ def test_what_others_wrote_into_a_table_is_told_with_the_remedy(
 
 @pytest.mark.parametrize("tables", BRONZE)
 def test_a_table_keeps_up_by_a_range_and_a_backfill_rewrites_it(landed: LandedSeat) -> None:
-    for _ in range(3):
-        landed.landing.land(10)
+    landed.landing.land(10, times=3)
     landed.publish()
     bronze = landed.names.table("bronze")
     (request,) = landed.tick("publish").run_requests
@@ -219,8 +205,7 @@ def test_a_table_keeps_up_by_a_range_and_a_backfill_rewrites_it(landed: LandedSe
     assert rows(landed) == {1: 20, 2: 20, 3: 20}
     assert materialize(landed, bronze, 2, 3).success  # a backfill: each row is there once afterwards
     assert rows(landed) == {1: 20, 2: 20, 3: 20}
-    for _ in range(2):
-        landed.landing.land(5)
+    landed.landing.land(5, times=2)
     landed.publish()
     assert materialize(landed, bronze, 5, 5).success  # 4 comes along: a table advances without a gap
     assert rows(landed) == {1: 20, 2: 20, 3: 20, 4: 10, 5: 10}
@@ -269,8 +254,7 @@ def test_a_users_asset_of_three_lines_gets_the_rows_of_its_range_by_the_type_tha
     def few(records: pandas.DataFrame) -> None:
         counted["pandas"] = (len(records), list(records.columns), leases())
 
-    landed.landing.land(10)
-    landed.landing.land(10)
+    landed.landing.land(10, times=2)
     landed.publish()
     for asset, last in ((totals, 2), (few, 1)):
         assert run_range(landed, asset, 1, last).success
@@ -302,8 +286,7 @@ def test_what_a_rewind_left_in_a_users_asset_is_listed_until_it_is_removed(lande
         )
         return found
 
-    for _ in range(3):
-        landed.landing.land(10)
+    landed.landing.land(10, times=3)
     landed.publish()
     for checkpoint in (1, 2):
         landed.instance.report_runless_asset_event(dg.AssetMaterialization(mine, partition=key_of(checkpoint)))
@@ -351,8 +334,7 @@ def test_an_hour_has_the_checkpoints_that_were_merged_within_it(landed: LandedSe
 
 
 def test_an_hour_of_which_checkpoints_are_forgotten_is_refused_and_not_made_empty(landed: LandedSeat) -> None:
-    for _ in range(3):
-        landed.landing.land(10)
+    landed.landing.land(10, times=3)
     merge_at(landed, {1: AT, 2: AT + HOUR, 3: AT + 2 * HOUR})
     landed.landing.retire(1, 2, history=1)
 
@@ -367,8 +349,7 @@ def test_an_hour_of_which_checkpoints_are_forgotten_is_refused_and_not_made_empt
 
 def test_an_hour_that_a_rewind_made_old_is_listed_until_it_is_materialized_again(landed: LandedSeat) -> None:
     mine = dg.AssetKey("hourly")
-    for _ in range(3):
-        landed.landing.land(10)
+    landed.landing.land(10, times=3)
     merge_at(landed, {1: AT, 2: AT + 1, 3: AT + HOUR})
     hours = [f"2024-01-01-{hour}:00" for hour in (11, 12, 13)]
     for hour in hours:
@@ -385,8 +366,7 @@ def test_an_hour_that_a_rewind_made_old_is_listed_until_it_is_materialized_again
 
 
 def test_an_hour_that_was_read_before_a_rewind_and_materialized_after_it_is_listed(landed: LandedSeat) -> None:
-    for _ in range(2):
-        landed.landing.land(10)
+    landed.landing.land(10, times=2)
     merge_at(landed, {1: AT, 2: AT + 1})
     while_it_runs = [lambda: landed.landing.rewind(1)]
 
@@ -425,8 +405,7 @@ def test_an_asset_by_day_is_made_again_after_a_rewind_and_a_backfill_by_one_cond
     @checkpointed("orders", by=days, automation_condition=over_or_rewound(landed.config, days))
     def daily(records: pandas.DataFrame) -> None: ...
 
-    for _ in range(3):
-        landed.landing.land(1)
+    landed.landing.land(1, times=3)
     merge_at(landed, {1: AT, 2: AT + 24 * HOUR, 3: AT + 48 * HOUR})
     landed.publish()
     merged = dg.Definitions.merge(landed.defs, dg.Definitions(assets=[daily]))
@@ -506,8 +485,7 @@ def test_a_users_asset_asks_for_the_rows_of_its_range_or_hour_alone(
     def hourly(records: str) -> None:
         assert records == "rows"
 
-    for _ in range(4):
-        landed.landing.land(10)
+    landed.landing.land(10, times=4)
     merge_at(landed, {1: AT, 2: AT + 5, 3: AT + HOUR, 4: AT + HOUR})
     landed.publish()
     merged = dg.Definitions.merge(landed.defs, dg.Definitions(assets=[totals, hourly]))

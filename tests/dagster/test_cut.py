@@ -18,7 +18,7 @@ from crkafka_core.region import Region
 from crkafka_core.region.lease import DriverLease
 from dagster_project import consistent_region, failures
 from dagster_project.names import CUT, TRIGGER
-from tests.dagster.conftest import Seat
+from tests.dagster.conftest import Seat, failure
 from tests.rigs.hand_member import HandMember
 
 pytestmark = pytest.mark.dagster
@@ -70,10 +70,7 @@ def test_a_service_that_is_away_is_tried_for_two_minutes() -> None:
 
 def test_a_second_driver_is_refused_with_the_holder_named(seat: Seat, member: HandMember) -> None:
     lease = seat.region.plane.do(lambda tx: leases.take(tx, "driver", holder="somebody else", token="x", length=60))
-    result = seat.run("cut", raise_on_error=False)
-    assert not result.success
-    failure = next(e for e in result.all_events if e.is_step_failure).event_specific_data
-    assert "held by somebody else" in failure.user_failure_data.description
+    assert "held by somebody else" in failure(seat.run("cut", raise_on_error=False))
     seat.region.plane.do(lambda tx: leases.release(tx, lease))
     assert seat.run("cut").success
 
@@ -116,9 +113,8 @@ def test_8_a_run_that_slept_past_its_lease_opens_nothing(
     lease = seat.region.plane.do(lambda tx: leases.take(tx, "driver", holder="the second", token="x", length=60))
     member.contributes.set()
     sleeper.join()
-    failure = next(e for e in first[0].all_events if e.is_step_failure).event_specific_data
-    assert "is no longer dagster run" in failure.user_failure_data.description
-    assert "the second has it" in failure.user_failure_data.description
+    said = failure(first[0])
+    assert "is no longer dagster run" in said and "the second has it" in said
     assert [c.token for c in checkpoints(seat)] == ["somebody's"]
     seat.region.plane.do(lambda tx: leases.release(tx, lease))
     assert seat.run("cut").success
@@ -159,9 +155,8 @@ def test_an_aborted_cut_fails_the_run_with_its_reason_and_the_region_goes_on(sea
     other.start()
     result = seat.run("cut", raise_on_error=False)
     other.join()
-    failure = next(e for e in result.all_events if e.is_step_failure)
-    assert failure.step_key == "drain"
-    assert "the disk of orders/0 is full" in failure.event_specific_data.user_failure_data.description
+    assert [e.step_key for e in result.all_events if e.is_step_failure] == ["drain"]
+    assert "the disk of orders/0 is full" in failure(result)
     seat.region.await_running(timeout=20)
     assert seat.run("cut").success
     assert [c.status for c in checkpoints(seat)] == [CheckpointStatus.ABORTED, CheckpointStatus.MERGED]
@@ -210,6 +205,4 @@ def test_a_cut_that_somebody_else_has_open_is_waited_for(seat: Seat, member: Han
 
 
 def test_an_idle_region_says_so_at_once(seat: Seat) -> None:
-    result = seat.run("cut", raise_on_error=False)
-    failure: dg.DagsterEvent = next(e for e in result.all_events if e.is_step_failure)
-    assert "is IDLE; a cut needs RUNNING" in failure.event_specific_data.user_failure_data.description
+    assert "is IDLE; a cut needs RUNNING" in failure(seat.run("cut", raise_on_error=False))

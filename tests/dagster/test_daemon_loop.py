@@ -61,7 +61,7 @@ def test_a_table_gets_its_run_in_the_loop_that_publishes_its_checkpoints(landed:
         queued = landed.instance.get_runs(dg.RunsFilter(job_name="orders_write_tables"))
         return [(r.tags[RANGE_START], r.tags[RANGE_END]) for r in queued]
 
-    landed.landing.land(1), landed.landing.land(1)
+    landed.landing.land(1, times=2)
     once()
     assert landed.partitions() == told() == [key_of(1), key_of(2)]
     assert runs() == [(key_of(1), key_of(2))]

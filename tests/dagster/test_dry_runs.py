@@ -11,7 +11,7 @@ import pytest
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Segment, TableCommit
 from crkafka_core.plane import permits
 from dagster_project import resources
-from tests.dagster.conftest import LandedSeat
+from tests.dagster.conftest import LandedSeat, failure
 
 pytestmark = pytest.mark.dagster
 
@@ -44,8 +44,7 @@ def test_a_dry_run_of_retire_tells_what_would_be_deleted_and_deletes_nothing(
 
 @pytest.mark.parametrize("tables", BRONZE)
 def test_a_dry_run_of_retire_tells_who_holds_it_back(landed: LandedSeat, capfd: pytest.CaptureFixture[str]) -> None:
-    for _ in range(3):
-        landed.landing.land(10)
+    landed.landing.land(10, times=3)
     retain(landed, 1)
     assert landed.run("retire_checkpoints", {"retire": {"dry_run": True}}).success
     said = "".join(capfd.readouterr())
@@ -73,6 +72,5 @@ def test_a_dry_run_of_replay_tells_the_rows_and_where_they_are_read_and_starts_n
         in "".join(capfd.readouterr())
     )
     assert landed.region.plane.read(lambda r, _: r.count(TableCommit)) == 1
-    result = landed.run("replay", {"rewrite": {**wanted, "tables": ["silver"]}}, raise_on_error=False)
-    said = next(e for e in result.all_events if e.is_step_failure).event_specific_data.user_failure_data.description
+    said = failure(landed.run("replay", {"rewrite": {**wanted, "tables": ["silver"]}}, raise_on_error=False))
     assert said == "Region orders declares no table silver. Declared: bronze."

@@ -95,7 +95,7 @@ def test_a_run_that_fails_keeps_nothing_back_and_its_checkpoints_come_with_the_n
 
 def test_nothing_is_appended_before_what_precedes_it_is_published(landed: LandedSeat, code: Path) -> None:
     """SPEC A3: Dagster's ranges follow the order of insertion; the publishing sensor mends what a person has deleted."""
-    landed.landing.land(1), landed.landing.land(1)
+    landed.landing.land(1, times=2)
     landed.publish()
     assert run(code, "followed", landed.instance, tags={"dagster/partition": key_of(2)}).success
     landed.instance.delete_dynamic_partition(landed.names.partitions, key_of(2))

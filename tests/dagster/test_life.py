@@ -7,7 +7,7 @@ import json
 import pytest
 
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus
-from tests.dagster.conftest import LandedSeat, Seat, shown
+from tests.dagster.conftest import LandedSeat, Seat, failure, shown
 
 pytestmark = pytest.mark.dagster
 
@@ -15,8 +15,7 @@ pytestmark = pytest.mark.dagster
 def test_a_region_is_started_scaled_and_stopped(seat: Seat) -> None:
     assert shown(seat.run("start_region"), "start") == {"phase": "BIRTH", "epoch": 2}
     assert shown(seat.run("scale_region", {"scale": {"members": 3}}), "scale") == {"members": 3}
-    refused = seat.run("scale_region", {"scale": {"members": 0}}, raise_on_error=False)
-    said = next(e for e in refused.all_events if e.is_step_failure).event_specific_data.user_failure_data.description
+    said = failure(seat.run("scale_region", {"scale": {"members": 0}}, raise_on_error=False))
     assert said.startswith("A region cannot be scaled to 0 members.") and "stop_region makes it rest" in said
     assert shown(seat.run("stop_region"), "stop") == {"phase": "IDLE", "head": 0}
 
@@ -30,15 +29,13 @@ def test_a_region_is_started_scaled_and_stopped(seat: Seat) -> None:
     ],
 )
 def test_a_bound_is_told_in_one_sentence(seat: Seat, job: str, op: str, wrong: dict[str, int]) -> None:
-    result = seat.run(job, {op: wrong}, raise_on_error=False)
-    said = next(e for e in result.all_events if e.is_step_failure).event_specific_data.user_failure_data.description
+    said = failure(seat.run(job, {op: wrong}, raise_on_error=False))
     ((name, value),) = wrong.items()
     assert said.startswith(f"`{name}` is {value}, and cannot be less than")
 
 
 def test_what_is_older_than_is_kept_is_retired(landed: LandedSeat) -> None:
-    for _ in range(4):
-        landed.landing.land(10)
+    landed.landing.land(10, times=4)
     landed.region.plane.do(lambda tx: tx.set_region(limits_json=json.dumps({"retain": 2})))
     done = shown(landed.run("retire_checkpoints"), "retire")
     assert (done["checkpoints"], done["segments"], done["held_by"]) == (2, 4, "nobody")

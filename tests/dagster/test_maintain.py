@@ -26,8 +26,7 @@ def tables(tmp_path: Path) -> list[dict[str, Any]]:
 def test_the_job_compacts_without_spark_what_needs_none_and_says_what_it_did(
     landed: LandedSeat, tmp_path: Path
 ) -> None:
-    for _ in range(4):
-        landed.landing.land(5)
+    landed.landing.land(5, times=4)
     road.advance(landed.region, "raw")
     assert shown(landed.run("maintain_tables", {"maintain": {"tables": ["plain"]}}), "maintain")["files"] == 0
     landed.region.plane.do(lambda tx: plane.undeclare(tx, "plain"))  # it holds back retirement

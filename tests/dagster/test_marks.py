@@ -12,17 +12,14 @@ from crkafka_core.model.rows import PauseMark, Start, StartReason, Table
 from crkafka_core.plane import starts
 from crkafka_core.plane import tables as plane_tables
 from crkafka_core.region import Region
-from tests.dagster.conftest import LandedSeat, Seat, shown
+from tests.dagster.conftest import LandedSeat, Seat, failure, shown
 from tests.rigs.hand_member import HandMember
 
 pytestmark = pytest.mark.dagster
 
 
 def refusal(seat: Seat, job: str, config: dict[str, Any]) -> str:
-    result = seat.run(job, config, raise_on_error=False)
-    return str(
-        next(e for e in result.all_events if e.is_step_failure).event_specific_data.user_failure_data.description
-    )
+    return failure(seat.run(job, config, raise_on_error=False))
 
 
 def marks(seat: Seat) -> list[tuple[str, str, str]]:

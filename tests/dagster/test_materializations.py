@@ -112,8 +112,7 @@ def test_what_was_brought_by_who_has_ended_and_never_told_is_told_after_a_while(
 def test_tables_of_a_region_that_was_made_anew_are_told_anew(landed: LandedSeat) -> None:
     """Its checkpoints begin at 1 again, and those who follow the table wait for them. What has left the partitions is not told."""
     feeder = Feeder(landed.region)
-    for _ in range(3):
-        landed.landing.land(1)
+    landed.landing.land(1, times=3)
     assert feeder.turn(0.0)
     told = landed.tick("publish")
     assert [e.partition for e in of_tables(told)] == [key_of(2), key_of(3)]
@@ -141,8 +140,7 @@ def test_a_typed_table_and_its_dead_letters_tell_their_own_rows(landed: LandedSe
     """Both said that they had every record of the checkpoint."""
     plane = landed.region.plane
     with DriverLease(plane, SPARK_FEEDER, "host:1"):
-        for _ in range(3):
-            landed.landing.land(5)
+        landed.landing.land(5, times=3)
         landed.publish()
 
         def written(name: str, rows: int, **told: Any) -> None:

@@ -29,8 +29,7 @@ def test_what_somebody_has_written_into_a_raw_delta_table_is_found_and_undone_wi
         raise AssertionError("Spark was started")
 
     monkeypatch.setattr(resources.SparkSessionResource, "session", started)
-    for rows in (5, 10):
-        landed.landing.land(rows)
+    landed.landing.land(5), landed.landing.land(10)
     road.advance(landed.region, "bronze")
     bronze = str(tmp_path / "tables/bronze")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,29 +10,12 @@ import dagster as dg
 import pytest
 from dagster._core.storage.runs.schema import RunsTable
 
-from crkafka_core.control import Tx
-from crkafka_core.model.rows import Checkpoint, CheckpointStatus
 from dagster_project.names import key_of
-from tests.dagster.conftest import LandedSeat
-from tests.rigs.landing import Landing
+from tests.dagster.conftest import LandedSeat, merged_in_sql
 
 pytestmark = pytest.mark.dagster
 
 DAYS, KEPT_DAYS = 30, 14
-ARCHIVE = json.dumps({"orders": {str(p): [10**9, 10**9 + 5, 5] for p in range(64)}})
-
-
-def merge(landing: Landing, first: int, count: int) -> None:
-    """So many checkpoints in SQL alone, each with a full archive."""
-
-    def write(tx: Tx) -> None:
-        now, region = tx.now(), tx.region().name
-        own = {"rows": 5, "merged_at": now, "opened_at": now, "archive_json": ARCHIVE}
-        ids = range(first, first + count)
-        tx.add(*(Checkpoint(region, i, i - 1, 1, CheckpointStatus.RETIRED, **own) for i in ids))
-        tx.set_region(head=first + count - 1, filling=first + count - 1, opened=first + count - 1)
-
-    landing.region.plane.do(write)
 
 
 def run_cuts(seat: LandedSeat, count: int, age: float) -> None:
@@ -55,9 +37,9 @@ def live_through(seat: LandedSeat, cuts_a_day: int, step: int) -> list[float]:
     """Thirty days, in steps of so many; the processor time of publishing one more checkpoint, after each."""
     costs, number, cuts = [], 0, cuts_a_day * step
     for day in range(step, DAYS + 1, step):
-        merge(seat.landing, number + 1, cuts - 1)
+        merged_in_sql(seat.landing, number + 1, cuts - 1)
         seat.publish()
-        merge(seat.landing, number + cuts, 1)
+        merged_in_sql(seat.landing, number + cuts, 1)
         began = time.thread_time()
         seat.tick("publish", cursor=seat.cursor)
         costs.append(time.thread_time() - began)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -36,7 +35,6 @@ from dagster_project.names import Names
 from dagster_project.partitions import definition
 
 TICKS, BROUGHT = Path({ticks!r}), Path({brought!r})
-REGIONS = {regions!r}
 
 
 @dg.asset
@@ -51,36 +49,34 @@ def their_sensor(context):
     return dg.SkipReason("nothing to do")
 
 
-defs = dg.Definitions(assets=[theirs], sensors=[their_sensor], executor=dg.in_process_executor)
-if REGIONS:
 
-    @dg.asset(partitions_def=definition(Names("r0")), deps=[Names("r0").records], automation_condition=dg.AutomationCondition.eager())
-    def follower():
-        """Materializes by itself when a checkpoint is published."""
+@dg.asset(partitions_def=definition(Names("r0")), deps=[Names("r0").records], automation_condition=dg.AutomationCondition.eager())
+def follower():
+    """Materializes by itself when a checkpoint is published."""
 
-    follows = dg.AutomationConditionSensorDefinition(
-        "follows", target=[follower], minimum_interval_seconds=1, default_status=dg.DefaultSensorStatus.RUNNING
-    )
-    last = Names(f"r{{len(REGIONS) - 1}}")
 
-    @dg.asset(partitions_def=definition(last), deps=[last.records], backfill_policy=dg.BackfillPolicy.single_run())
-    def resident(context: dg.AssetExecutionContext) -> None:
-        """Is brought each checkpoint by the run `follow_merges`, if its region is given it to follow."""
-        with BROUGHT.open("a") as file:
-            file.writelines(f"{{key}} {{time.time()}} {{os.getpid()}}\\n" for key in context.partition_keys)
+follows = dg.AutomationConditionSensorDefinition(
+    "follows", target=[follower], minimum_interval_seconds=1, default_status=dg.DefaultSensorStatus.RUNNING
+)
+last = Names("r1")
 
-    defs = dg.Definitions.merge(
-        defs,
-        dg.Definitions(assets=[follower, resident], sensors=[follows]),
-        *[
-            consistent_region(RegionConfig.from_json(text), host=False, follow={follow!r}.get(i, ()), **{options!r})
-            for i, text in enumerate(REGIONS)
-        ],
-    )
+
+@dg.asset(partitions_def=definition(last), deps=[last.records], backfill_policy=dg.BackfillPolicy.single_run())
+def resident(context: dg.AssetExecutionContext) -> None:
+    """Is brought each checkpoint by the run `follow_merges`."""
+    with BROUGHT.open("a") as file:
+        file.writelines(f"{{key}} {{time.time()}} {{os.getpid()}}\\n" for key in context.partition_keys)
+
+
+defs = dg.Definitions.merge(
+    dg.Definitions(assets=[theirs, follower, resident], sensors=[their_sensor, follows], executor=dg.in_process_executor),
+    *[
+        consistent_region(RegionConfig.from_json(text), host=False, follow=follow)
+        for text, follow in zip({regions!r}, ((), ["resident"]), strict=True)
+    ],
+)
 '''
 
-EXECUTOR = """query E { repositoryOrError(repositorySelector: {repositoryName: "__repository__", repositoryLocationName: "crkafka"}) {
-  ... on Repository { jobs { name } sensors { name sensorState { status } } } } }"""
 MATERIALIZE = """mutation L($p: ExecutionParams!) { launchRun(executionParams: $p) { __typename
   ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } } }"""
 FOLLOWED = """{ assetOrError(assetKey: {path: ["follower"]}) { ... on Asset { assetMaterializations(limit: 20) { partition } } } }"""
@@ -121,44 +117,19 @@ class Neighbourhood:
             )
 
 
-@contextmanager
-def neighbourhood(
-    folder: Path,
-    regions: int,
-    *,
-    settings: Path | None = None,
-    env: dict[str, str] | None = None,
-    url: str = "",
-    follow: dict[int, list[str]] | None = None,
-    **options: Any,
-) -> Iterator[Neighbourhood]:
-    """Everything up; everything down afterwards. Without settings the instance is as Dagster makes it; `follow` by a region's index."""
-    folder.mkdir(exist_ok=True)
-    url = url or f"sqlite:///{folder}/crkafka.db"
-    with ExitStack() as stack:
-        landings = []
-        if regions:
-            initialise(url)
-            store = open_store(url)
-            stack.callback(store.close)
-            landings = [Landing(store, folder, name=f"r{i}", control_plane=url, partitions=1) for i in range(regions)]
-        module = PROJECT.format(
-            ticks=str(folder / "ticks"),
-            brought=str(folder / "brought"),
-            regions=[one.config.to_json() for one in landings],
-            follow=follow or {},
-            options=options,
-        )
-        (folder / "neighbours_project.py").write_text(module)
-        dagster = stack.enter_context(LiveDagster(folder, "neighbours_project", settings=settings, env=env))
-        yield Neighbourhood(dagster, landings, folder / "ticks", folder / "brought")
-
-
 @pytest.fixture(scope="module")
 def stock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Neighbourhood]:
     """Two regions on an instance as Dagster makes it; the run `follow_merges` brings an asset what the second merges."""
-    with neighbourhood(tmp_path_factory.mktemp("stock"), 2, follow={1: ["resident"]}) as there:
-        yield there
+    folder = tmp_path_factory.mktemp("stock")
+    initialise(url := f"sqlite:///{folder}/crkafka.db")
+    with closing(open_store(url)) as store:
+        landings = [Landing(store, folder, name=f"r{i}", control_plane=url, partitions=1) for i in range(2)]
+        ticks, brought = folder / "ticks", folder / "brought"
+        configs = [one.config.to_json() for one in landings]
+        module = PROJECT.format(ticks=str(ticks), brought=str(brought), regions=configs)
+        (folder / "neighbours_project.py").write_text(module)
+        with LiveDagster(folder, "neighbours_project") as dagster:
+            yield Neighbourhood(dagster, landings, ticks, brought)
 
 
 @pytest.mark.soak

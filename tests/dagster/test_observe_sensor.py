@@ -65,8 +65,7 @@ def test_a_topic_that_members_read_has_an_asset_without_a_reload(landed: LandedS
 
 @pytest.mark.parametrize("tables", BRONZE)
 def test_retirement_that_is_held_for_too_long_is_told(landed: LandedSeat) -> None:
-    for _ in range(3):
-        landed.landing.land(1)
+    landed.landing.land(1, times=3)
     landed.region.plane.do(lambda tx: tx.set_region(limits_json=json.dumps({"retain": 1, "hold_max": 0.01})))
     time.sleep(0.05)
     outcome = {e.check_name: e for e in landed.tick("observe").asset_events if isinstance(e, dg.AssetCheckEvaluation)}
@@ -81,8 +80,7 @@ def outcomes(seat: Seat) -> dict[str, dg.AssetCheckEvaluation]:
 def test_a_table_that_has_everything_keeps_up_however_quiet_the_topic_is(landed: LandedSeat) -> None:
     """SPEC A4, T1: late is what waits, not what never came."""
     assert outcomes(landed)["keeps_up"].passed
-    landed.landing.land(1)
-    landed.landing.land(1)
+    landed.landing.land(1, times=2)
     old = landed.region.plane.read(lambda r, _: r.get(Checkpoint, 1))
     assert old is not None
     landed.region.plane.do(lambda tx: tx.put(dataclasses.replace(old, merged_at=tx.now() - 4_000)))

@@ -72,7 +72,7 @@ def test_a_run_that_wrote_a_table_stays_while_one_of_its_partitions_is_there(lan
         tags = {PARTITION_NAME_TAG: key_of(checkpoint), "crkafka/region": "orders"}
         return landed.instance.create_run_for_job(job, status=dg.DagsterRunStatus.SUCCESS, tags=tags).run_id
 
-    landed.landing.land(1), landed.landing.land(1)
+    landed.landing.land(1, times=2)
     landed.publish()
     gone, gone_too = wrote(1, 2), wrote_one(1)
     landed.landing.land(1)

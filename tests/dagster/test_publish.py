@@ -16,35 +16,9 @@ from dagster_project.names import key_of
 from dagster_project.partitions import Change
 from dagster_project.sensors import publish
 from dagster_project.sensors.publish import CHUNK
-from tests.dagster.conftest import LandedSeat, Seat
+from tests.dagster.conftest import LandedSeat, Seat, merged_in_sql
 
 pytestmark = pytest.mark.dagster
-
-
-def many(seat: LandedSeat, count: int, archive: str = "{}") -> None:
-    """Merged checkpoints in SQL alone, quickly."""
-
-    def write(tx) -> None:  # type: ignore[no-untyped-def]
-        row = tx.region()
-        tx.add(
-            *(
-                Checkpoint(
-                    row.name,
-                    i,
-                    i - 1,
-                    1,
-                    CheckpointStatus.RETIRED,
-                    rows=5,
-                    merged_at=tx.now(),
-                    opened_at=tx.now(),
-                    archive_json=archive,
-                )
-                for i in range(1, count + 1)
-            )
-        )
-        tx.set_region(head=count, filling=count, opened=count)
-
-    seat.landing.region.plane.do(write)
 
 
 def supersede(seat: LandedSeat, *, after: int) -> None:
@@ -82,8 +56,7 @@ def test_a_merge_is_described_by_its_numbers(landed: LandedSeat) -> None:
 def test_a_partition_that_a_person_deleted_comes_back_in_its_place_and_wakes_nobody(
     landed: LandedSeat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for _ in range(3):
-        landed.landing.land(1)
+    landed.landing.land(1, times=3)
     landed.publish()
     landed.instance.delete_dynamic_partition(landed.names.partitions, key_of(2))
     assert landed.publish() == 0  # everything is compared every ten minutes only
@@ -102,8 +75,7 @@ def test_a_sensor_that_has_lost_its_cursor_tells_nothing_twice(
     landed: LandedSeat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A code location of another name has sensors without cursors."""
-    for _ in range(3):
-        landed.landing.land(1)
+    landed.landing.land(1, times=3)
     landed.publish()
     landed.cursor = None
     landed.publish()
@@ -116,7 +88,7 @@ def test_a_sensor_that_has_lost_its_cursor_tells_nothing_twice(
 
 @pytest.mark.parametrize("keys", [{"ui_history": 20}])
 def test_a_reset_in_a_long_history_removes_what_was_superseded_and_tells_nothing_anew(landed: LandedSeat) -> None:
-    many(landed, 30)
+    merged_in_sql(landed.landing, 1, 30)
     landed.publish()
     assert landed.partitions() == [key_of(i) for i in range(11, 31)]
     supersede(landed, after=25)
@@ -131,8 +103,7 @@ def test_a_reset_in_a_long_history_removes_what_was_superseded_and_tells_nothing
 
 
 def test_the_partitions_of_a_region_that_is_gone_leave_before_those_of_its_successor_come(landed: LandedSeat) -> None:
-    for _ in range(2):
-        landed.landing.land(1)
+    landed.landing.land(1, times=2)
     landed.publish()
     landed.region.plane.do(lambda tx: tx.set_region(uid="another"))
     assert landed.publish() == 2
@@ -172,7 +143,7 @@ class Asked:
 
 def test_with_twenty_thousand_partitions_a_tick_reads_only_what_is_new(landed: LandedSeat) -> None:
     """Whole rows are read of what is new alone, also where everything is compared; reading the archives would cost seconds."""
-    many(landed, 20_000, archive=json.dumps({"orders": {str(p): [10**9, 10**9 + 5, 5] for p in range(64)}}))
+    merged_in_sql(landed.landing, 1, 20_000)
     landed.instance.add_dynamic_partitions(landed.names.partitions, [key_of(i) for i in range(1, 9_999)])
     landed.instance.add_dynamic_partitions(landed.names.partitions, [key_of(i) for i in range(9_999, 20_000)])
     publisher = publish.Publisher(landed.names, lambda: landed.instance, 20_000)
@@ -196,8 +167,7 @@ def test_with_twenty_thousand_partitions_a_tick_reads_only_what_is_new(landed: L
 
 @pytest.mark.parametrize("keys", [{"ui_history": 3}])
 def test_what_another_tick_has_published_is_gone_on_behind_and_the_history_stays_bounded(landed: LandedSeat) -> None:
-    for _ in range(3):
-        landed.landing.land(1)
+    landed.landing.land(1, times=3)
     landed.publish()
     for number in (4, 5):
         landed.landing.land(1)
@@ -209,7 +179,7 @@ def test_what_another_tick_has_published_is_gone_on_behind_and_the_history_stays
 
 
 def test_a_long_outage_is_caught_up_in_chunks(landed: LandedSeat) -> None:
-    many(landed, CHUNK + 7)
+    merged_in_sql(landed.landing, 1, CHUNK + 7)
     first = landed.tick("publish")
     assert len(first.dynamic_partitions_requests[0].partition_keys) == CHUNK
     assert first.skip_message == f"{CHUNK} published, 0 removed, more to come"

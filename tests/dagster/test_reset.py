@@ -13,7 +13,7 @@ from crkafka_core.plane import permits
 from crkafka_core.region import Region
 from crkafka_core.region import region as region_room
 from dagster_project.names import FOLLOWS, key_of
-from tests.dagster.conftest import Seat, shown
+from tests.dagster.conftest import Seat, failure, shown
 from tests.rigs.hand_member import HandMember
 
 pytestmark = pytest.mark.dagster
@@ -98,8 +98,7 @@ def test_all_of_an_old_reset_executed_again_is_another_reset(seat: Seat, member:
 
 @pytest.mark.parametrize("to", ["-1", "newest", ""])
 def test_a_target_that_is_none_is_refused(seat: Seat, to: str) -> None:
-    result = seat.run("reset_region", {"reset": {"to": to}}, raise_on_error=False)
-    said = next(e for e in result.all_events if e.is_step_failure).event_specific_data.user_failure_data.description
+    said = failure(seat.run("reset_region", {"reset": {"to": to}}, raise_on_error=False))
     assert said == f"{to!r} is not a target for a reset. Write head, initial, or the number of a merged checkpoint."
     assert resets(seat) == []
 
@@ -109,8 +108,7 @@ def test_rows_of_a_forgotten_topic_are_lost_only_if_that_is_said(seat: Seat, mem
         assert seat.run("cut").success
     seat.region.forget("orders")
     for dry in (True, False):
-        result = seat.run("reset_region", {"reset": {"to": 1, "dry_run": dry}}, raise_on_error=False)
-        said = next(e for e in result.all_events if e.is_step_failure).event_specific_data.user_failure_data.description
+        said = failure(seat.run("reset_region", {"reset": {"to": 1, "dry_run": dry}}, raise_on_error=False))
         assert "rows of orders would be superseded" in said and "`give_up: [orders]`" in said
     assert seat.run("reset_region", {"reset": {"to": 1, "dry_run": True, "give_up": ["orders"]}}).success
     assert seat.region.status().region.head == 2
@@ -131,8 +129,7 @@ def test_a_dry_run_tells_what_would_go_and_asks_for_nothing(
         assert result.success and {e.step_key for e in result.all_events if e.is_step_skipped} == {"rewind", "resume"}
         assert f"A reset to {to} would supersede {said}" in "".join(capfd.readouterr())
     assert len(resets(seat)) == before and seat.region.status().region.head == 3
-    result = seat.run("reset_region", {"reset": {"to": 7, "dry_run": True}}, raise_on_error=False)
-    said = next(e for e in result.all_events if e.is_step_failure).event_specific_data.user_failure_data.description
+    said = failure(seat.run("reset_region", {"reset": {"to": 7, "dry_run": True}}, raise_on_error=False))
     assert "Checkpoint 7 of region orders is unknown" in said and "It can go back to 1, 2, 3" in said
 
 
@@ -143,8 +140,7 @@ def test_a_reset_to_the_beginning_is_refused_until_the_regions_name_is_said(
     assert seat.run("cut").success
     before = len(resets(seat))
     for sure in ("", "yes"):
-        result = seat.run("reset_region", {"reset": {"to": to, "sure": sure}}, raise_on_error=False)
-        said = next(e for e in result.all_events if e.is_step_failure).event_specific_data.user_failure_data.description
+        said = failure(seat.run("reset_region", {"reset": {"to": to, "sure": sure}}, raise_on_error=False))
         assert f"`sure` says {sure!r}" in said and "write `sure: orders`" in said
     assert len(resets(seat)) == before and seat.region.status().region.head == 1
     assert seat.run("reset_region", {"reset": {"to": to, "sure": "orders"}}).success

@@ -21,7 +21,7 @@ from crkafka_core.region import Region
 from crkafka_core.region.feeder import Feeder
 from dagster_project import RegionResource, consistent_region
 from dagster_project.sensors.shared import attempt
-from tests.dagster.conftest import LandedSeat, Seat
+from tests.dagster.conftest import LandedSeat, Seat, failure
 
 pytestmark = pytest.mark.dagster
 
@@ -64,8 +64,7 @@ def test_a_control_plane_without_tables_is_named_with_the_command_and_made_by_st
     other = Seat(config, consistent_region(config), seat.instance, seat.region)
     for sensor in ("trigger", "watch", "publish", "observe", "host"):
         assert "There is no control plane" in (said := other.tick(sensor).skip_message) and "crkafka init" in said
-    refused = other.run("cut", raise_on_error=False)
-    said = next(e for e in refused.all_events if e.is_step_failure).event_specific_data.user_failure_data.description
+    said = failure(other.run("cut", raise_on_error=False))
     assert "Run `crkafka init`, or in Dagster the job start_region." in said
     assert other.run("start_region").success
     assert other.tick("watch").skip_message == "BIRTH, epoch 2, 0 members"

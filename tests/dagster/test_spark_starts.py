@@ -60,8 +60,7 @@ def test_a_rewind_tells_that_spark_starts(
     landed: LandedSeat, slow_spark: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(region_room.Region, "await_running", lambda self, *_, **__: self.plane.read(lambda _, row: row))
-    landed.landing.land(10)
-    landed.landing.land(10)
+    landed.landing.land(10, times=2)
     allowed(landed.landing)
     assert landed.run("reset_region", {"reset": {"to": 1}}).success
     assert {(step, level) for step, level, _ in told(landed)} == {("rewind", logging.INFO)}

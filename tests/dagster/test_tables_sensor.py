@@ -74,8 +74,7 @@ def test_what_a_failed_run_has_left_is_asked_for_again_however_often_cuts_come(l
 
 @pytest.mark.parametrize("tables", BRONZE)
 def test_a_table_gets_one_run_for_all_that_waits(landed: LandedSeat) -> None:
-    for _ in range(3):
-        landed.landing.land(1)
+    landed.landing.land(1, times=3)
     landed.publish()
     (request,) = landed.tick("publish").run_requests
     assert (request.tags[RANGE_START], request.tags[RANGE_END]) == ("000000000001", "000000000003")
@@ -102,8 +101,7 @@ def test_a_table_that_is_further_behind_than_partitions_go_back_gets_bounded_run
     """It waited for ever for partitions that have left; then one run brought them all, however many they were (SPEC A7)."""
     defs = consistent_region(landed.config, keep_up=3)
     seat = Seat(landed.config, defs, landed.instance, landed.region)
-    for _ in range(9):
-        landed.landing.land(1)
+    landed.landing.land(1, times=9)
     seat.publish()
     assert seat.partitions() == [key_of(8), key_of(9)]
     bronze, ranges, told = seat.names.table("bronze"), [], []
@@ -144,8 +142,7 @@ def age_commits(tx: Tx) -> None:
 @pytest.mark.parametrize("keys", [{"ui_history": 3}])
 def test_a_reset_that_shortens_the_history_keeps_no_table_waiting_for_what_has_left(landed: LandedSeat) -> None:
     """Of six checkpoints the latest three are shown; the reset leaves one of them, and the two before it do not come back."""
-    for _ in range(6):
-        landed.landing.land(1)
+    landed.landing.land(1, times=6)
     landed.publish()
     landed.landing.rewind(4)
     landed.region.plane.do(lambda tx: tx.set_region(phase=Phase.RUNNING))

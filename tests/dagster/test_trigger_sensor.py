@@ -13,7 +13,7 @@ from crkafka_core.model.rows import Checkpoint, CheckpointStatus
 from crkafka_core.plane import checkpoints, cuts, leases, resets
 from dagster_project.names import CHECKPOINT, CUT, TRIGGER
 from dagster_project.sensors.trigger import Opener
-from tests.dagster.conftest import Seat, shown
+from tests.dagster.conftest import Seat, failure, shown
 from tests.rigs.hand_member import HandMember
 
 pytestmark = pytest.mark.dagster
@@ -85,9 +85,8 @@ def test_a_run_fails_with_the_reason_for_which_its_cut_was_aborted(seat: Seat, m
     seat.region.plane.do(lambda tx: resets.begin(tx, resets.ResetCause.LATE, "the disk of orders/0 is full"))
     member.contributes.set()
     result = seat.run("cut", tags={CUT: token}, raise_on_error=False)
-    failure = next(e for e in result.all_events if e.is_step_failure)
-    assert failure.step_key == "drain"
-    assert "the disk of orders/0 is full" in failure.event_specific_data.user_failure_data.description
+    assert [e.step_key for e in result.all_events if e.is_step_failure] == ["drain"]
+    assert "the disk of orders/0 is full" in failure(result)
     seat.region.await_running(timeout=20)
     assert len(seat.region.plane.read(lambda reader, _: checkpoints.newest(reader, 9))) == 1
 

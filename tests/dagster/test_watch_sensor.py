@@ -16,7 +16,7 @@ from crkafka_core.plane import epochs, leases, permits, tables
 from dagster_project import consistent_region
 from dagster_project.names import FOLLOWS
 from dagster_project.sensors import shared, watch
-from tests.dagster.conftest import LandedSeat, Seat
+from tests.dagster.conftest import LandedSeat, Seat, failure
 from tests.plane.bronze import allowed
 from tests.rigs.hand_member import HandMember
 
@@ -81,8 +81,7 @@ def test_beside_a_fence_that_is_being_made_no_run_is_launched(
     landed: LandedSeat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SPEC X4: a slow table costs one run, not one each minute; a run whose process died with its machine is replaced."""
-    for _ in range(3):
-        landed.landing.land(1)
+    landed.landing.land(1, times=3)
     allowed(landed.landing)
     landed.landing.rewind(1)
     job = landed.defs.resolve_job_def("orders_reset_region")
@@ -117,8 +116,7 @@ def test_a_stopped_region_alarms_once_and_its_check_fails(landed: LandedSeat) ->
     landed.region.plane.do(lambda tx: epochs.halt(tx, "5 resets in a row", member="orders/1"))
     (request,), (again,) = landed.tick("watch").run_requests, landed.tick("watch").run_requests
     assert request.job_name == "orders_stopped_alarm" and request.run_key == again.run_key
-    failed = landed.run("stopped_alarm", raise_on_error=False)
-    said = next(e for e in failed.all_events if e.is_step_failure).event_specific_data.user_failure_data.description
+    said = failure(landed.run("stopped_alarm", raise_on_error=False))
     assert "is stopped: 5 resets in a row. Most often by orders/1." in said
     outcome = {e.check_name: e for e in landed.tick("observe").asset_events if isinstance(e, dg.AssetCheckEvaluation)}
     assert not outcome["region_runs"].passed and "5 resets in a row" in outcome["region_runs"].description

@@ -108,8 +108,7 @@ def test_a_run_that_is_overtaken_after_it_has_looked_tries_again_when_the_table_
 def test_a_raw_delta_table_is_replayed_without_spark_and_the_run_tells_its_rows(
     landed: LandedSeat, no_spark: None, tmp_path: Path
 ) -> None:
-    for rows in (5, 10):
-        landed.landing.land(rows)
+    landed.landing.land(5), landed.landing.land(10)
     for _ in range(2):
         assert landed.run("replay", {"rewrite": {"after": 0, "upto": 2}}).success
     assert DeltaTable(str(tmp_path / "tables/bronze")).to_pyarrow_table().num_rows == 30

@@ -109,22 +109,18 @@ def test_K6_each_topic_has_its_table_and_a_new_one_with_its_first_checkpoint(
 
 def test_K6_the_table_of_a_new_topic_begins_before_its_first_rows(tmp_path: Path) -> None:
     landing = made(tmp_path, topics=("a",))
-    for _ in range(3):
-        landing.land(1)
+    landing.land(1, times=3)
     landing.new_topic("b")
     landing.land(1, quiet=["b"])
-    landing.land(1)
-    landing.land(1)
+    landing.land(1, times=2)
     assert declare(landing) == {"a", "b"}
     assert declared(landing) == {"a": 0, "b": 4}
 
 
 def test_K6_a_topic_of_which_something_is_archived_has_all_of_it(tmp_path: Path) -> None:
     landing = made(tmp_path, topics=("a", "b"))
-    for _ in range(3):
-        landing.land(1, quiet=["b"])
-    landing.land(1)
-    landing.land(1)
+    landing.land(1, quiet=["b"], times=3)
+    landing.land(1, times=2)
     landing.retire(4)
     declare(landing)
     assert declared(landing) == {"a": 0, "b": 0}
@@ -151,8 +147,7 @@ def test_K6_what_has_nothing_of_a_topic_is_acknowledged_for_all_tables_at_once(t
 
 def test_K6_a_table_that_owes_a_fence_is_not_passed_over(tmp_path: Path) -> None:
     landing = made(tmp_path, topics=("a", "b"))
-    landing.land(1)
-    landing.land(1)
+    landing.land(1, times=2)
     feed(landing)
     landing.rewind(1)
     landing.land(1, quiet=["a"])
@@ -163,8 +158,7 @@ def test_K6_a_table_that_owes_a_fence_is_not_passed_over(tmp_path: Path) -> None
 
 def test_K6_a_table_without_commits_goes_back_with_a_rewind_and_takes_what_follows(tmp_path: Path) -> None:
     landing = made(tmp_path, topics=("a",))
-    landing.land(2)
-    landing.land(2)
+    landing.land(2, times=2)
     feed(landing)
     landing.new_topic("c")
     declare(landing)
@@ -207,8 +201,7 @@ def _not_decoded(landing: Landing, name: str) -> dict[int, int]:
 def test_K6_a_table_of_a_topic_is_rewound_replayed_mended_erased_and_undeclared(tmp_path: Path) -> None:
     landing = made(tmp_path)
     region = landing.region
-    for _ in range(3):
-        landing.land(5)
+    landing.land(5, times=3)
     feed(landing)
     DeltaTable(tmp_path / "lake" / "shop.a").delete("crkafka_checkpoint = 2")
     found = audit.look(region, "shop_a")

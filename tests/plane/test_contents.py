@@ -149,7 +149,7 @@ def test_k6_a_checkpoint_that_history_forgot_meanwhile_is_no_failure_of_ours(lan
 def test_t2_whether_the_beginning_of_the_line_is_forgotten(landing: Landing) -> None:
     plane = landing.region.plane
     assert plane.read(contents.forgotten) is False, "nothing is merged"
-    landing.land(10), landing.land(10)
+    landing.land(10, times=2)
     assert plane.read(contents.forgotten) is False
     plane.do(lambda tx: tx.delete(Checkpoint, ("id", "=", 1)))
     assert plane.read(contents.forgotten) is True

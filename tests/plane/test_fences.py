@@ -53,7 +53,7 @@ def test_a_rewind_during_a_fence_leaves_another_to_make(landing: Landing) -> Non
 
 
 def test_who_makes_a_fence_is_not_whoever_writes(landing: Landing) -> None:
-    landing.land(10), landing.land(10)
+    landing.land(10, times=2)
     allowed(landing, "writer")
 
     def fencer() -> str:
@@ -66,7 +66,7 @@ def test_who_makes_a_fence_is_not_whoever_writes(landing: Landing) -> None:
 
 
 def test_a_fence_finished_again_after_an_unknown_outcome_changes_nothing(landing: Landing) -> None:
-    landing.land(10), landing.land(10)
+    landing.land(10, times=2)
     allowed(landing)
     landing.rewind(1)
     made = landing.do(lambda tx: permits.permit_fence(tx, "bronze", holder="f", token="f"))
@@ -79,7 +79,7 @@ def test_g10_only_a_fence_after_a_restored_backup_looks_for_what_sql_does_not_kn
     def newer() -> bool:
         return landing.read(lambda reader, _: permits.after_restored(reader, tables.of(reader, "bronze")))
 
-    landing.land(10), landing.land(10)
+    landing.land(10, times=2)
     allowed(landing)
     landing.rewind(1)
     assert not newer()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
@@ -13,9 +13,6 @@ from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import CheckpointStatus, Filler, ResetCause
 from crkafka_core.plane import cuts, life, members, merging, resets, starts, view
 from tests.plane.conftest import LIMITS, P0, P1, Kit
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 P2, U0 = TP("t", 2), TP("u", 5)
 

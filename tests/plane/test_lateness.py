@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,11 +11,9 @@ from crkafka_core.model.errors import WentBack
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Table
 from crkafka_core.plane import alarms, epochs, events, lateness, permits, restored, tables
+from tests.plane.conftest import Clock
 from tests.rigs.landing import Landing
 from tests.rigs.memory import MemoryStore
-
-if TYPE_CHECKING:
-    from tests.plane.conftest import Clock
 
 
 @pytest.fixture
@@ -157,7 +154,7 @@ def test_what_left_a_table_by_key_with_its_fence_is_counted_once_it_comes_in_aga
     plane = landing.region.plane
     plane.do(lambda tx: tx.put(replace(tx.select(Table)[0], shape="decode:json")))
 
-    landing.land(1), landing.land(1), landing.land(1)
+    landing.land(1, times=3)
     write(landing, 5, 0, 0)
     landing.rewind(2)
     fence = plane.do(lambda tx: permits.permit_fence(tx, "bronze", holder="x", token="f"))
@@ -172,7 +169,7 @@ def test_of_a_commit_that_a_reset_cuts_in_two_no_record_is_counted_twice(landing
     """What had left of it was counted beside what came in again."""
     plane = landing.region.plane
     plane.do(lambda tx: tx.put(replace(tx.select(Table)[0], shape="decode:json")))
-    landing.land(9), landing.land(9), landing.land(9)
+    landing.land(9, times=3)
     write(landing, 1, 2, 3)
     assert bad_in(landing) == [6]
     landing.rewind(1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,10 +13,8 @@ from crkafka_core.model.rows import TableCommit
 from crkafka_core.plane import contents, events, permits, restored, tables
 from crkafka_core.plane.permits import Permit
 from tests.plane.bronze import allowed, fence, finish, permit, table
+from tests.plane.conftest import Clock
 from tests.rigs.landing import Landing
-
-if TYPE_CHECKING:
-    from tests.plane.conftest import Clock
 
 
 def test_advancing_goes_on_from_what_is_acknowledged(landing: Landing) -> None:
@@ -173,7 +170,7 @@ def test_a_permit_that_was_given_up_does_not_count_even_under_its_own_lease(land
 
 def test_x4_a_write_of_what_stays_is_void_too_when_a_rewind_came_meanwhile(landing: Landing) -> None:
     """Its checkpoint is live still, and its lease its own: the fence would not know the new version."""
-    landing.land(10), landing.land(10), landing.land(10)
+    landing.land(10, times=3)
     made = allowed(landing, limit=1)
     landing.rewind(2)
     with pytest.raises(Stale, match="was rewound while commit 1 to bronze was written"):
@@ -190,7 +187,7 @@ def test_t2_a_rewrite_of_what_has_been_forgotten_meanwhile_is_void(landing: Land
 
 
 def test_a_lease_is_renewed_while_one_writes_and_while_one_makes_a_fence(landing: Landing, clock: Clock) -> None:
-    landing.land(10), landing.land(10)
+    landing.land(10, times=2)
     writer = allowed(landing, "writer")
     clock.now += 5
     renewed = landing.do(lambda tx: permits.renew(tx, writer))

@@ -6,7 +6,7 @@ import datetime as dt
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -18,12 +18,9 @@ from crkafka_core.model.rows import Checkpoint, MergedOffset, Segment
 from crkafka_core.model.selection import Selection
 from crkafka_core.plane import checkpoints, erasure, events, leases, reading, resets, retire
 from crkafka_core.plane.reading import ReadPlan
-from tests.plane.conftest import P0
+from tests.plane.conftest import P0, Clock, Kit
 from tests.rigs.landing import Landing
 from tests.rigs.memory import MemoryStore
-
-if TYPE_CHECKING:
-    from tests.plane.conftest import Clock, Kit
 
 
 @pytest.fixture
@@ -129,7 +126,7 @@ def test_a_selection_that_nobody_can_mean_is_refused(wrong: dict[str, Any]) -> N
 def test_a_superseded_bound_is_refused_with_what_is_there(landing: Landing, bounds: dict[str, object]) -> None:
     landing.land(10, times=3)
     landing.rewind(1)
-    landing.land(10), landing.land(10)
+    landing.land(10, times=2)
     said = r"superseded \(back to checkpoint 1, as asked by test: test\)\. What can be read: 1, 4, 5 \(3 on the line"
     with pytest.raises(NoSuchCheckpoint, match=said):
         plan(landing, **bounds)
@@ -143,7 +140,7 @@ def test_a_read_beyond_the_last_merge_is_refused(landing: Landing, bounds: dict[
 
 
 def test_a_range_that_runs_backwards_is_refused(landing: Landing) -> None:
-    landing.land(10), landing.land(10)
+    landing.land(10, times=2)
     with pytest.raises(NoSuchCheckpoint, match="no range"):
         plan(landing, after=2, upto=1)
 
@@ -222,7 +219,7 @@ def test_an_open_cut_cannot_be_read_and_is_called_so(kit: Kit) -> None:
 
 
 def test_t2_an_archive_that_lost_rows_is_data_loss_and_not_a_shorter_answer(landing: Landing) -> None:
-    landing.land(10), landing.land(10)
+    landing.land(10, times=2)
     landing.retire(1)
 
     def lose(tx: Tx) -> None:

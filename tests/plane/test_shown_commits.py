@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from crkafka_core.model.errors import Stale
 from crkafka_core.plane import events, permits, tables
 from tests.plane.bronze import allowed, fence, finish, landed, table
+from tests.plane.conftest import Clock
 from tests.rigs.landing import Landing
-
-if TYPE_CHECKING:
-    from tests.plane.conftest import Clock
 
 
 def _acknowledge(landing: Landing, number: int, holds: int) -> bool:
@@ -23,7 +19,7 @@ def _acknowledge(landing: Landing, number: int, holds: int) -> bool:
 def test_a_commit_that_the_table_shows_is_acknowledged_once_and_by_its_last_number_alone(
     landing: Landing, clock: Clock
 ) -> None:
-    landing.land(10), landing.land(10)
+    landing.land(10, times=2)
     allowed(landing, limit=1)
     assert not _acknowledge(landing, 9, 1), "nobody permitted it"
     assert _acknowledge(landing, 1, 1)
@@ -41,7 +37,7 @@ def test_a_commit_that_the_table_shows_is_acknowledged_once_and_by_its_last_numb
 
 
 def test_x4_a_commit_that_the_table_shows_of_superseded_checkpoints_owes_a_fence(landing: Landing) -> None:
-    landing.land(10), landing.land(10)
+    landing.land(10, times=2)
     allowed(landing)
     landing.do(lambda tx: tables.undeclare(tx, "bronze"))
     landing.rewind(1)
@@ -54,7 +50,7 @@ def test_x4_a_commit_that_the_table_shows_of_superseded_checkpoints_owes_a_fence
 
 
 def test_a_rewrite_that_the_table_shows_leaves_what_it_had_acknowledged(landing: Landing) -> None:
-    landing.land(10), landing.land(10)
+    landing.land(10, times=2)
     finish(landing, allowed(landing))
     allowed(landing, "b", ids=[1])
     assert _acknowledge(landing, 2, 1)

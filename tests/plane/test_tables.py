@@ -18,7 +18,7 @@ from tests.rigs.landing import Landing
 
 
 def test_an_undeclared_table_holds_nothing_back_and_owes_no_fence(landing: Landing) -> None:
-    landing.land(10), landing.land(10)
+    landing.land(10, times=2)
     finish(landing, allowed(landing))
     landing.rewind(1)
     landing.do(lambda tx: tables.undeclare(tx, "bronze"))
@@ -35,7 +35,7 @@ def test_a_table_is_behind_until_it_has_the_head_unless_it_is_left_to_others(lan
         return landing.read(lambda reader, region: tables.late(reader, region, left))
 
     assert late() == {}
-    landing.land(10), landing.land(10)
+    landing.land(10, times=2)
     finish(landing, allowed(landing, limit=1))
     assert late() == {"bronze": 1} and late("bronze") == {}
     finish(landing, allowed(landing, "b"))

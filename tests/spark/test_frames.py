@@ -46,8 +46,7 @@ def test_T1_a_read_that_was_refused_holds_nothing_back(landing: Landing, monkeyp
 
 
 def test_rows_and_schema_of_a_range(spark: SparkSession, landing: Landing) -> None:
-    for _ in range(3):
-        landing.land(50)
+    landing.land(50, times=3)
     checkpoint_rows = frames.checkpoints(spark, landing.region, after=1, upto=3)
     assert checkpoint_rows.schema == with_checkpoint()
     rows = checkpoint_rows.orderBy("partition", "offset").collect()
@@ -59,8 +58,7 @@ def test_rows_and_schema_of_a_range(spark: SparkSession, landing: Landing) -> No
 
 
 def test_C8_each_row_tells_its_checkpoint(spark: SparkSession, landing: Landing) -> None:
-    for _ in range(3):
-        landing.land(50)
+    landing.land(50, times=3)
     counted = frames.checkpoints(spark, landing.region).groupBy("crkafka_checkpoint").count()
     assert {tuple(r) for r in counted.collect()} == {(1, 200), (2, 200), (3, 200)}
     one = frames.checkpoints(spark, landing.region, ids=[2])
@@ -69,8 +67,7 @@ def test_C8_each_row_tells_its_checkpoint(spark: SparkSession, landing: Landing)
 
 
 def test_pruning_and_filters_reach_parquet(spark: SparkSession, landing: Landing) -> None:
-    for _ in range(12):
-        landing.land(10)
+    landing.land(10, times=12)
     checkpoint_rows = (
         frames.checkpoints(spark, landing.region).where("offset >= 30").select("partition", "crkafka_checkpoint")
     )
@@ -82,8 +79,7 @@ def test_pruning_and_filters_reach_parquet(spark: SparkSession, landing: Landing
 
 
 def test_many_small_segments_are_few_tasks(spark: SparkSession, landing: Landing) -> None:
-    for _ in range(60):
-        landing.land(2)
+    landing.land(2, times=60)
     checkpoint_rows = frames.checkpoints(spark, landing.region)
     assert checkpoint_rows.rdd.getNumPartitions() == 1
     assert checkpoint_rows.count() == 60 * 8
@@ -92,8 +88,7 @@ def test_many_small_segments_are_few_tasks(spark: SparkSession, landing: Landing
 def test_a_great_many_small_segments_read_with_arrow_are_the_same_rows(
     spark: SparkSession, landing: Landing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for _ in range(40):
-        landing.land(2)
+    landing.land(2, times=40)
     arrow = frames.checkpoints(spark, landing.region)
     assert "parquet" not in plan_of(arrow)
     monkeypatch.setattr(segment_files, "_MANY", 1_000)
@@ -137,7 +132,7 @@ def test_K3_a_session_that_reads_over_missing_and_broken_files_gets_an_error_and
     lenient: SparkSession, landing: Landing, monkeypatch: pytest.MonkeyPatch, arrow: bool, harm: str
 ) -> None:
     monkeypatch.setattr(segment_files, "_MANY", 0 if arrow else 1_000)
-    landing.land(10), landing.land(10)
+    landing.land(10, times=2)
     taken = frames.checkpoints(lenient, landing.region)
     path = next(s.path for s in landing.storage.list("") if "m1" in s.path)
     file = Path(landing.config.storage, path)
@@ -169,8 +164,7 @@ def test_records_are_selected_by_topic_partition_offset_and_time(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arrow: bool
 ) -> None:
     landing = Landing(MemoryStore(), tmp_path, topics=["orders", "refunds"])
-    for _ in range(3):
-        landing.land(10)
+    landing.land(10, times=3)
     everything = frames.checkpoints(spark, landing.region).cache()
     monkeypatch.setattr(segment_files, "_MANY", 0 if arrow else 1_000)
     for given, meant in SELECTIONS:
@@ -183,8 +177,7 @@ def test_records_are_selected_by_topic_partition_offset_and_time(
 def test_segments_without_what_is_wanted_are_not_opened(
     spark: SparkSession, landing: Landing, monkeypatch: pytest.MonkeyPatch, arrow: bool
 ) -> None:
-    for _ in range(3):
-        landing.land(10)
+    landing.land(10, times=3)
     for segment in landing.region.plane.read(lambda reader, row: reading.plan(reader, row)).segments:
         if segment.checkpoint != 2 or segment.member != "orders/0":
             landing.storage.delete(segment.path)
@@ -196,7 +189,7 @@ def test_segments_without_what_is_wanted_are_not_opened(
 
 
 def test_erased_records_are_not_read(spark: SparkSession, landing: Landing) -> None:
-    landing.land(10), landing.land(10)
+    landing.land(10, times=2)
     erasing.erase(landing.region, {TP("orders", 0): {1, 2, 15}})
     left = frames.checkpoints(spark, landing.region, partitions=[0], columns=["offset"]).collect()
     assert sorted(row.offset for row in left) == [o for o in range(20) if o not in (1, 2, 15)]

@@ -118,8 +118,7 @@ def test_all_tables_of_a_shape_are_written_together_and_follow_rewinds(
     spark: SparkSession, place: Place, shop: Any
 ) -> None:
     landing = made(place, formats=("delta", "iceberg"))
-    for _ in range(3):
-        landing.land(4)
+    landing.land(4, times=3)
     done = tables.advance(spark, landing.region, "failed", limit=2)
     assert done is not None and (done.table, done.checkpoints, done.rows) == ("failed", (1, 2), 8)
     assert rows_in(spark, landing, "orders") == expected(0, 1, 2)
@@ -274,7 +273,7 @@ def test_a_table_that_joins_a_shape_later_gets_its_rows_and_the_others_lose_them
 ) -> None:
     shop.split = lambda rows: {"good": rows}
     landing = place.landing([declared(place, "delta", "orders", "split")])
-    landing.land(4), landing.land(4)
+    landing.land(4, times=2)
     tables.advance(spark, landing.region, "orders")
     landing.declare(TableConfig(**declared(place, "delta", "failed", "split", "dead")))
     shop.split = lambda rows: {"good": rows.where("partition = 0"), "dead": rows.where("partition = 1")}
@@ -290,7 +289,7 @@ def test_a_table_that_had_only_empty_checkpoints_and_was_fenced_takes_its_first_
     """The fence has made it, without the columns of its rows."""
     table = declared(place, "delta", "orders", "one")
     landing = place.landing([table])
-    landing.land(0), landing.land(0)
+    landing.land(0, times=2)
     tables.advance(spark, landing.region, "orders")
     landing.rewind(1)
     tables.fence_all(spark, landing.region)
@@ -322,8 +321,7 @@ def test_rows_of_every_kind_come_as_they_are_into_files_of_their_partitions(
     landing = place.landing([table])
     landing.rewind(0)  # the fence makes it, with its partitions
     tables.fence_all(spark, landing.region)
-    for _ in range(2):
-        landing.land(4)
+    landing.land(4, times=2)
     tables.advance(spark, landing.region, "orders")
     shaped = importlib.import_module("parted").by_day(frames.checkpoints(spark, landing.region))
     columns = shaped.columns

@@ -47,8 +47,7 @@ def rows(reader: source.BatchReader) -> list[tuple[object, ...]]:
 
 def test_batch_reads_a_range(spark: SparkSession, landing: Landing) -> None:
     source.register(spark)
-    for _ in range(4):
-        landing.land(10)
+    landing.land(10, times=4)
     loaded = spark.read.format("crkafka").options(**options(landing, after=1, upto=3)).load()
     assert loaded.drop("crkafka_checkpoint").schema == RECORDS
     rows = loaded.orderBy("partition", "offset").collect()
@@ -60,8 +59,7 @@ def test_batch_reads_a_range(spark: SparkSession, landing: Landing) -> None:
 
 
 def test_T1_a_batch_read_that_was_refused_holds_nothing_back(landing: Landing) -> None:
-    for _ in range(3):
-        landing.land(10)
+    landing.land(10, times=3)
     landing.retire(1)
     with pytest.raises(ConfigError, match=r"is archived"):
         opened(landing).partitions()
@@ -75,8 +73,7 @@ def test_it_is_found_without_being_registered(spark: SparkSession, landing: Land
 
 
 def test_it_has_the_options_of_checkpoints(landing: Landing) -> None:
-    for _ in range(3):
-        landing.land(10)
+    landing.land(10, times=3)
 
     def read(**given: object) -> list[tuple[object, ...]]:
         return sorted(rows(opened(landing, columns="partition,offset", **given)))
@@ -94,8 +91,7 @@ def test_it_has_the_options_of_checkpoints(landing: Landing) -> None:
 def test_queries_on_one_frame_are_no_affair_of_each_others(spark: SparkSession, landing: Landing) -> None:
     """PySpark plans the second with the filters of the first, if a source takes filters."""
     source.register(spark)
-    for _ in range(2):
-        landing.land(10)
+    landing.land(10, times=2)
     pushdown = "spark.sql.python.filterPushdown.enabled"
     spark.conf.set(pushdown, "true")
     try:
@@ -156,11 +152,9 @@ class Stream:
 def test_a_stream_goes_on_where_it_was_in_bounded_steps(spark: SparkSession, landing: Landing, tmp_path: Path) -> None:
     source.register(spark)
     stream = Stream(spark, landing, tmp_path, maxCheckpointsPerTrigger=2)
-    for _ in range(3):
-        landing.land(10)
+    landing.land(10, times=3)
     assert stream.run() == [2, 1]
-    for _ in range(2):
-        landing.land(10)
+    landing.land(10, times=2)
     assert stream.run() == [2]
     assert stream.landed() == [(c, 20) for c in range(1, 6)]
 
@@ -169,8 +163,7 @@ def test_a_stream_goes_on_where_it_was_in_bounded_steps(spark: SparkSession, lan
 def test_a_run_of_available_now_catches_up_wholly(spark: SparkSession, landing: Landing, tmp_path: Path) -> None:
     source.register(spark)
     stream = Stream(spark, landing, tmp_path, after=1)
-    for _ in range(120):
-        landing.land(1)
+    landing.land(1, times=120)
     assert stream.run(available_now=True) == [119]
     assert stream.run(available_now=True) == []
     assert stream.landed() == [(c, 2) for c in range(2, 121)]
@@ -183,8 +176,7 @@ def streamed(landing: Landing, **more: object) -> source.StreamReader:
 
 
 def test_a_stream_may_begin_late_selects_and_holds_back_what_it_has_not_read(landing: Landing) -> None:
-    for _ in range(6):
-        landing.land(5)
+    landing.land(5, times=6)
     stream = streamed(landing, after=3, maxCheckpointsPerTrigger=2, partitions="1", fromOffset=18, columns="offset")
     before, first = stream.initialOffset(), stream.latestOffset()
     assert (before, first) == ({"checkpoint": 3}, {"checkpoint": 5})
@@ -198,8 +190,7 @@ def test_a_stream_may_begin_late_selects_and_holds_back_what_it_has_not_read(lan
 
 
 def test_a_stream_that_was_left_behind_by_a_rewind_fails_and_names_the_fork(landing: Landing) -> None:
-    for _ in range(3):
-        landing.land(10)
+    landing.land(10, times=3)
     landing.rewind(2)
     landing.land(10)
     with pytest.raises(NoSuchCheckpoint, match=r"stands at checkpoint 3 .* the region went back to 2"):
@@ -209,8 +200,7 @@ def test_a_stream_that_was_left_behind_by_a_rewind_fails_and_names_the_fork(land
 
 def test_a_stream_that_the_history_no_longer_reaches_is_told_so_and_not_of_a_rewind(landing: Landing) -> None:
     """It was stopped for longer than its hold; what it needs is no longer archived. At the first that is, nothing is amiss."""
-    for _ in range(12):
-        landing.land(4)
+    landing.land(4, times=12)
     plane = landing.region.plane
     plane.do(lambda tx: tx.set_region(limits_json='{"retain": 2, "history": 3}'))
     plane.do(lambda tx: retire.retire(tx, retire.plan(tx, tx.region()).retire))
@@ -227,8 +217,7 @@ def test_a_stream_that_the_history_no_longer_reaches_is_told_so_and_not_of_a_rew
 
 def test_what_sql_says_of_connections_is_never_obeyed(landing: Landing, tmp_path: Path) -> None:
     """Whoever may write to the control plane could else have a reader send its files to a broker of theirs (issue 16)."""
-    for _ in range(3):
-        landing.land(10)
+    landing.land(10, times=3)
     theirs = tmp_path / "theirs"
     evil = json.loads(landing.config.to_json())
     evil |= {"storage": str(theirs), "storage_options": {"secret_key": "${file:/etc/passwd}"}}

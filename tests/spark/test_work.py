@@ -46,8 +46,7 @@ def test_K7_many_small_segments_are_read_as_few_batches_each_row_once_and_number
 def test_K7_segments_of_a_topic_with_a_long_name_are_read_as_few_batches_too(tmp_path: Path) -> None:
     """What their footers say of it is one array for all of them, and was counted whole for each."""
     landing = Landing(MemoryStore(), tmp_path, topics=("o" * 230,), partitions=1, members=1)
-    for _ in range(60):
-        landing.land(10)
+    landing.land(10, times=60)
     (work,) = packed(landing.region.plane.read(lambda reader, row: reading.plan(reader, row)).segments, 1)
     sizes = [b.num_rows for b in rows_of(landing.config.to_json(), work, ReadRequest(tuple(SCHEMA.names)))]
     assert sizes == [600]

@@ -127,8 +127,7 @@ def test_of_a_commit_of_which_a_part_was_written_again_the_rest_is_counted_or_to
     tmp_path: Path, counts: bool
 ) -> None:
     made = Made(tmp_path)
-    for _ in range(3):
-        made.landing.land(5)
+    made.landing.land(5, times=3)
     number = made.commit({1: some(10), 2: some(10), 3: some(10)}, counts=counts)
     made.commit({2: some(9)}, again=[2], counts=counts)
     assert not made.findings().kept
@@ -154,7 +153,7 @@ TYPED = {"typed": {"json": "order.json"}}
 @pytest.mark.parametrize("counts", [True, False])
 def test_what_was_skipped_is_not_missing_once_a_bad_record_stops_the_table(tmp_path: Path, counts: bool) -> None:
     made = Made(tmp_path, **TYPED, on_bad_record="skip")
-    made.landing.land(5), made.landing.land(5)
+    made.landing.land(5, times=2)
     number = made.commit({1: decoded(0, 1, 2, 4), 2: decoded(5, 6, 7, 8, 9)}, counts=counts, bad=1)
     for today in ("skip", "stop"):
         assert texts(made.findings(on_bad_record=today)) == []
