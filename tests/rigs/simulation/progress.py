@@ -11,6 +11,7 @@ from crkafka_core.model.phase import Phase, Wanted
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Member, MemberStatus, Segment, Table
 from crkafka_core.model.segment_name import SegmentName
 from crkafka_core.plane import alarms
+from crkafka_core.protocol.state import Gate
 from tests.rigs.simulation.faults import EPOCH, RECREATED
 from tests.rigs.simulation.history import Violation
 from tests.rigs.simulation.plan import Fault
@@ -148,10 +149,11 @@ class Progress:
         def in_a_row() -> bool:
             nonlocal disturbed, cuts, starts, settled
             now = oracle.row.epoch, world.broker.rebalances, world.launches
-            joins = any(p.parts is not None and p.parts.loop.state.leaderless for p in world.processes)
+            states = [p.parts.loop.state for p in world.processes if p.parts is not None]
+            joins = any(state.leaderless for state in states)
             if now != disturbed or joins:  # what has a leader since is taken in by a reset (SPEC R4)
                 disturbed, cuts, starts, settled = now, oracle.cuts, 0, False
-            elif not settled and oracle.cuts > cuts:
+            elif not settled and oracle.cuts > cuts and all(state.gate is Gate.OPEN for state in states):
                 cuts, starts, settled = oracle.cuts, oracle.starts, True
             if settled and oracle.starts != starts:
                 raise Violation("D1", "cuts come in a row, and somebody starts anew")
