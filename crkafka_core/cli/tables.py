@@ -13,7 +13,7 @@ from crkafka_core.cli.call import COMMANDS, Answer, called, config_options, json
 from crkafka_core.cli.output import LAG, Say, lag_cells, note, print_table, silent
 from crkafka_core.cli.resources import control_plane, means
 from crkafka_core.config import RegionConfig
-from crkafka_core.config.shapes import topic_of
+from crkafka_core.config.shapes import by_value, topic_of
 from crkafka_core.control import Reader
 from crkafka_core.holder import whoami
 from crkafka_core.model import rows
@@ -236,7 +236,11 @@ def undeclare(config: RegionConfig, table: str) -> Answer:
     # Tables of the same shape, such as its dead letters.
     stay = [other.name for other in others if was.shape and other.shape == was.shape and other.name != table]
     notes = [f"table {name}, of the same shape, is still declared: `crkafka tables undeclare {name}`" for name in stay]
-    if topic := topic_of(was.shape):
+    if by_value(was.shape) and was.output:
+        notes = [
+            "its records come into the template's dead letters from now on; the next `crkafka init` declares it again"
+        ]
+    elif topic := topic_of(was.shape):
         notes.append(f"write `except: [{topic}]` beside its template: the next `crkafka init` declares it again")
     elif config.table(table) is not None:
         notes.append(

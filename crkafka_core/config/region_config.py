@@ -41,7 +41,7 @@ from crkafka_core.config.problem import BadConfiguration, KeyedError, Problem, p
 from crkafka_core.config.quantity import Seconds, Size
 from crkafka_core.config.resolving import Resolved, resolve
 from crkafka_core.config.sections import StartConfig, TableConfig, TriggerConfig
-from crkafka_core.config.shapes import on_frames, topic_of
+from crkafka_core.config.shapes import by_value, on_frames, topic_of
 from crkafka_core.config.template import OfTopic
 from crkafka_core.config.topics import checked_names, checked_pattern
 from crkafka_core.config.typed import RegistryConfig
@@ -202,6 +202,11 @@ class RegionConfig(LimitKeys):
             for each in fit
         ]
 
+    def template_of(self, shape: str) -> TableConfig | None:
+        """The template whose tables, each for a value of the record, have this shape."""
+        by_value = (each for each in self._templates if each.by_value)
+        return next((each for each in by_value if typed_tables.without_value(each).shape == shape), None)
+
     def clash(self, table: TableConfig, taken: Mapping[str, str]) -> str:
         """Why a topic cannot have its table beside others, by name and path; empty if it can."""
         return template.clash(table, taken, [("the storage", self.storage), *((t.name, t.path) for t in self.tables)])
@@ -234,7 +239,9 @@ class RegionConfig(LimitKeys):
         catalogs.check_place(table, self.host.conf)
 
     def table(self, name: str, shape: str = "") -> TableConfig | None:
-        """The declared table of this name; `shape`: of its row, which names the topic of a template's table."""
+        """The declared table of this name; `shape`: of its row, which names the topic or the template of a template's table."""
+        if by_value(shape):
+            return next((t.model_copy(update={"name": name}) for t in self.tables if t.shape == shape), None)
         topic = topic_of(shape)
         declared = (t for of in self.of_topic(topic) for t in (*of.own, of.unplaced)) if topic else self.tables
         return next((t for t in declared if t.name == name and (not topic or t.shape == shape)), None)
@@ -308,7 +315,7 @@ class RegionConfig(LimitKeys):
         if "registry" not in info.data or "topics" not in info.data:
             return tables  # the problem is reported at those keys
         for each in tables:
-            if each.each is not None:
+            if each.each == "topic":
                 template.check_types(each, info.data["registry"])
         placed = typed_tables.checked(tables, info.data["topics"], info.data["registry"], _base(info))
         if info.context is None or info.context.get("files", True):
@@ -339,9 +346,12 @@ class RegionConfig(LimitKeys):
         parted = read.model_copy(update={"tables": tuple(t for t in read.tables if t.each is None)})
         parted._templates = templates
         for each in templates:
-            if not parted.without_spark(next(template.tables_of(each, "topic", read.registry))):
+            first = (
+                template.of_value(each, "v") if each.by_value else next(template.tables_of(each, "t", read.registry))
+            )
+            if not parted.without_spark(first):
                 raise ValueError(
-                    f"the tables of {each.name} would be written by Spark: each: topic is for a folder, s3://… or a catalog that is "
+                    f"the tables of {each.name} would be written by Spark: each is for a folder, s3://… or a catalog that is "
                     "written without it"
                 )
         if clashes := parted.clashes(read.topics or ()):

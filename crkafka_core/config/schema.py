@@ -19,7 +19,7 @@ from pydantic import BaseModel
 
 from crkafka_core.config.host_section import HostConfig
 from crkafka_core.config.region_config import RegionConfig
-from crkafka_core.config.sections import StartConfig, TableConfig, TriggerConfig
+from crkafka_core.config.sections import ByValue, StartConfig, TableConfig, TriggerConfig
 from crkafka_core.config.typed import RegistryConfig, TypedConfig
 
 
@@ -31,7 +31,8 @@ def text() -> str:
 def schema() -> dict[str, Any]:
     """The schema of `RegionConfig`, for editors."""
     schema = RegionConfig.model_json_schema(mode="validation")
-    models = {m.__name__: m for m in (HostConfig, RegistryConfig, StartConfig, TableConfig, TriggerConfig, TypedConfig)}
+    parts = (ByValue, HostConfig, RegistryConfig, StartConfig, TableConfig, TriggerConfig, TypedConfig)
+    models = {m.__name__: m for m in parts}
     for name, part in schema["$defs"].items():
         describe(part, models[name])
     describe(schema, RegionConfig)

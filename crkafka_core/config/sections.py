@@ -197,20 +197,33 @@ def parsed(text: str) -> PartitionField:
     return PartitionField(text)
 
 
+class ByValue(BaseModel):
+    """`each` by a value of the record: one of the two."""
+
+    model_config = STRICT
+
+    header: StrictStr | None = Field(None, min_length=1)
+    """The value of this header, as text; of several headers of this name the last one counts."""
+    field: StrictStr | None = Field(None, min_length=1)
+    """The value of this field at the top of the record's JSON: a text, a whole number or a boolean."""
+
+
 class TableConfig(Typing):
     """A declared table: it holds back retirement and follows resets."""
 
-    name: StrictStr = Field(pattern=r"^([A-Za-z_]|\{topic\})([A-Za-z0-9_]|\{topic\}){0,127}$")
-    """Letters, digits and underscores, and `{topic}` with `each: topic`; unique in the region."""
-    each: Literal["topic"] | None = None
-    """`topic`: a table for each topic that the region reads, now or later."""
+    name: StrictStr = Field(pattern=r"^([A-Za-z_]|\{topic\}|\{value\})([A-Za-z0-9_]|\{topic\}|\{value\}){0,127}$")
+    """Letters, digits and underscores, `{topic}` with `each: topic`, `{value}` with another `each`; unique in the region."""
+    each: Literal["topic"] | ByValue | None = None
+    """`topic`: a table for each topic that the region reads, now or later. `{header: NAME}` or `{field: NAME}`: a table for each value."""
+    most_tables: StrictInt | None = Field(None, ge=1, le=1_000)
+    """With `each` by value: tables at most, 100 by default. Records with further values come into `dead_letters`."""
     except_: tuple[StrictStr, ...] | None = Field(None, alias="except", min_length=1)
     """With `each`: topics that have no such table, by name or by a pattern that begins with ^."""
     format: Literal["delta", "iceberg"] = "delta"
     """Format of the table: delta (default) or iceberg."""
     path: StrictStr
     """Folder, or `s3://bucket/prefix`; of Iceberg also its name in a catalog that `host.conf` names, as `main.bronze.orders`. With `each`
-    it has `{topic}`."""
+    it has `{topic}` or `{value}`."""
     shape: StrictStr | None = Field(default=None, pattern=r"^(arrow:)?[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$")
     """`package.module:function`, which makes the table's rows from a checkpoint's as a DataFrame, row by row; used by all writers.
     `arrow:package.module:function` makes an Arrow batch from one, without Spark."""
@@ -237,6 +250,16 @@ class TableConfig(Typing):
                 "a table is delta or iceberg, of Parquet files too, which the host writes without Java"
             )
         return value
+
+    @field_validator("each", mode="before")
+    @classmethod
+    def _each(cls, value: Any) -> Any:
+        if value in (None, "topic") or isinstance(value, ByValue):
+            return value
+        match {key: of for key, of in value.items() if of is not None} if isinstance(value, dict) else value:
+            case ({"header": str(name)} | {"field": str(name)}) as by if name and len(by) == 1:
+                return value
+        raise ValueError("must be topic, or a value of the record: {header: NAME} or {field: NAME}")
 
     @model_validator(mode="before")
     @classmethod
@@ -332,7 +355,7 @@ class TableConfig(Typing):
     def _agree(self) -> Self:
         if self.typed is None:
             for key in ("on_bad_record", "dead_letters"):
-                if getattr(self, key) is not None:
+                if getattr(self, key) is not None and not (key == "dead_letters" and self.by_value):
                     raise ValueError(
                         f"table {self.name} has {key}, which is for typed tables; write typed: {{json: schema.json}}"
                     )
@@ -344,10 +367,18 @@ class TableConfig(Typing):
             )
         if self.shape is not None and self.shape.startswith(RECORDS) and self.shape != RECORDS + self.name:
             raise ValueError(f"table {self.name} names a shape of crkafka's own; leave it out, topics is enough")
-        if self.each is not None:
+        if self.most_tables is not None and not self.by_value:
+            raise ValueError(
+                f"table {self.name} names most_tables, which is for each: {{header: NAME}} or {{field: NAME}}"
+            )
+        if self.by_value:
+            self._check_by_value()
+        elif self.each is not None:
             self._check_template()
-        elif "{topic}" in self.name or self.except_ is not None:
-            raise ValueError(f"table {self.name} is one table, and names {{topic}} or except; write each: topic")
+        elif "{" in self.name or self.except_ is not None:
+            raise ValueError(
+                f"table {self.name} is one table, and names {{topic}}, {{value}} or except; write each: topic, or each: {{header: NAME}}"
+            )
         elif any(topic.startswith("^") for topic in self.topics or ()):
             raise ValueError(f"table {self.name} takes topics by name; a pattern goes with each: topic")
         if self.output is not None and self.shape is None:
@@ -355,6 +386,27 @@ class TableConfig(Typing):
                 f"table {self.name} names an output and no shape that gives it; write shape: package.module:function"
             )
         return self
+
+    @property
+    def by_value(self) -> bool:
+        """Whether it is a template of tables by a value of the record."""
+        return isinstance(self.each, ByValue)
+
+    def _check_by_value(self) -> None:
+        """Refuse what the tables of such a template cannot have."""
+        if "{value}" not in self.name or "{value}" not in self.path or "{topic}" in self.name + self.path:
+            raise ValueError(
+                f"the tables of {self.name} need a name and a path each; write {{value}} in both, and no {{topic}}"
+            )
+        if self.except_ is not None or any(topic.startswith("^") for topic in self.topics or ()):
+            raise ValueError(
+                f"the tables of {self.name} are by a value of the record; name topics one by one, and leave except out"
+            )
+        if self.typed is not None or self.shape is not None or self.mode != "append" or not self.kept_fresh:
+            raise ValueError(
+                f"the tables of {self.name} have records as they are, and are kept fresh by the region's host; "
+                "typed, shape, mode and kept_fresh are for other tables"
+            )
 
     def _check_template(self) -> None:
         """Refuse what the tables of a template cannot have."""

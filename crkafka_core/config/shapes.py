@@ -6,6 +6,8 @@ SHAPE = "crkafka.typed:"
 """Prefix of the names of built-in shapes, before the name of the typed table."""
 RECORDS = "crkafka.records:"
 """The same of a table that has the records of some topics as they are."""
+VALUES = "crkafka.values:"
+"""The same of tables by a value of the record; the one without an output has the records that have no table of their own."""
 ARROW = "arrow:"
 """Begins the names of shapes that are functions of Arrow's batches; what follows is `package.module:function`."""
 DEAD = "dead"
@@ -25,6 +27,11 @@ def has_records(shape: str) -> bool:
     return shape.startswith(RECORDS)
 
 
+def by_value(shape: str) -> bool:
+    """Whether tables of a shape have records as they are, each those with one value of a header or field."""
+    return shape.startswith(VALUES)
+
+
 def topic_of(shape: str) -> str:
     """The topic for which a template has made the table; empty for a table that is declared by itself."""
     return shape.partition("@")[2] if name_of(shape) or has_records(shape) else ""
@@ -37,4 +44,4 @@ def arrow_of(shape: str) -> str:
 
 def on_frames(shape: str) -> bool:
     """Whether a shape is a function of Spark's DataFrames."""
-    return bool(shape) and not (name_of(shape) or arrow_of(shape) or has_records(shape))
+    return bool(shape) and not (name_of(shape) or arrow_of(shape) or has_records(shape) or by_value(shape))

@@ -13,6 +13,9 @@ from crkafka_core.config.shapes import RECORDS, UNPLACED
 from crkafka_core.config.typed import RegistryConfig
 
 TOPIC = "{topic}"
+VALUE = "{value}"
+MOST_TABLES = 100
+"""Tables of a template by value, unless its `most_tables` says otherwise."""
 LONGEST = 128
 """Letters of a table's name."""
 
@@ -29,6 +32,8 @@ class OfTopic:
 
 def takes(template: TableConfig, topic: str) -> bool:
     """Whether the topic has a table by the template."""
+    if template.by_value:
+        return False
     named = template.topics is None or any(_fits(each, topic) for each in template.topics)
     return named and not any(_fits(each, topic) for each in template.except_ or ())
 
@@ -52,6 +57,28 @@ def tables_of(template: TableConfig, topic: str, registry: RegistryConfig | None
         yield table.model_copy(update={"name": table.name if fits else "", "shape": f"{table.shape}@{topic}"})
 
 
+def most_of(template: TableConfig) -> int:
+    """How many tables a template by value has at most."""
+    return template.most_tables or MOST_TABLES
+
+
+def of_value(template: TableConfig, value: str) -> TableConfig:
+    """The table of the records with this value; without a name where none fits."""
+    name, path = _filled(template.name, value, VALUE), template.path.replace(VALUE, _safe(value))
+    about = {"name": name if len(name) <= LONGEST else "", "path": path, "output": value}
+    return typed_tables.without_value(template).model_copy(update=about)
+
+
+def placed(template: TableConfig, value: str, taken: Mapping[str, str]) -> TableConfig | None:
+    """The table of a value beside others, by their names in lower case and their paths; None: it can have none."""
+    if not value or not value.isprintable():
+        return None
+    table = of_value(template, value)
+    named = bool(table.name) and table.name.lower() not in taken
+    beside = any(path and location.overlap(table.path, path) for path in taken.values())
+    return table if named and not beside else None
+
+
 def unplaced_of(template: TableConfig, topic: str) -> TableConfig:
     """The table for the records of a topic whose own table would have the name or the place of another, as they are."""
     name = f"{UNPLACED}{zlib.crc32(f'{template.name} {topic}'.encode()):08x}"
@@ -67,9 +94,9 @@ def unplaced_of(template: TableConfig, topic: str) -> TableConfig:
     )
 
 
-def _filled(name: str, topic: str) -> str:
-    """A name of the topic: what a name cannot have becomes an underscore, and one stands before a digit at its beginning."""
-    filled = name.replace(TOPIC, _safe(topic))
+def _filled(name: str, given: str, hole: str = TOPIC) -> str:
+    """A name of a topic or value: what a name cannot have becomes an underscore, and one stands before a digit at its beginning."""
+    filled = name.replace(hole, _safe(given))
     return f"_{filled}" if filled[0].isdigit() else filled
 
 
@@ -79,7 +106,7 @@ def _safe(topic: str) -> str:
 
 def in_catalog(template: TableConfig) -> bool:
     """Whether the tables are in a catalog."""
-    return location.in_catalog(template.path.replace(TOPIC, "topic"))
+    return location.in_catalog(template.path.replace(TOPIC, "topic").replace(VALUE, "value"))
 
 
 def clash(table: TableConfig, taken: Mapping[str, str], beside: Sequence[tuple[str, str]]) -> str:
@@ -111,7 +138,7 @@ def check(tables: Sequence[TableConfig], storage: str, topics: Sequence[str] | N
                     f"the tables of {template.name} ({template.path}) and {other.name} ({other.path}) would lie in one another: "
                     "cleaning up one would delete the other; give each a folder of its own"
                 )
-        folder = template.path.partition(TOPIC)[0].rpartition("/")[0]
+        folder = template.path.partition(VALUE if template.by_value else TOPIC)[0].rpartition("/")[0]
         if not in_catalog(template) and location.overlap(folder, storage):
             raise ValueError(
                 f"the tables of {template.name} would lie in {folder}, where the storage is too; give them a folder of their own"

@@ -6,12 +6,13 @@ An entry becomes one or two tables of the shape `crkafka.typed:NAME`; their writ
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from crkafka_core.config import json_columns, location, secret
-from crkafka_core.config.sections import TableConfig
-from crkafka_core.config.shapes import DEAD, GOOD, RECORDS, SHAPE, name_of
+from crkafka_core.config.sections import ByValue, TableConfig
+from crkafka_core.config.shapes import DEAD, GOOD, RECORDS, SHAPE, VALUES, by_value, name_of
 from crkafka_core.config.typed import RegistryConfig, TypedConfig
 
 
@@ -98,7 +99,12 @@ def checked(
 ) -> tuple[TableConfig, ...]:
     """All declared tables and templates: built-in shapes expanded, names and rows apart, paths absolute."""
     templates = [t for t in tables if t.each is not None]
-    tables = (*expanded([t for t in tables if t.each is None], topics, registry), *templates)
+    given, by_values = {t.shape for t in tables}, [without_value(t) for t in templates if t.by_value]
+    for table in tables:
+        if by_value(table.shape or "") and table.shape not in [each.shape for each in by_values]:
+            raise ValueError(f"table {table.name} names a shape of crkafka's own; write each: {{header: NAME}} instead")
+    others = [each for each in by_values if each.shape not in given]
+    tables = (*expanded([t for t in tables if t.each is None], topics, registry), *others, *templates)
     names = [t.name for t in tables]
     taken = [(t.shape, t.output or GOOD) for t in tables if t.shape is not None]
     for name in names:
@@ -111,6 +117,16 @@ def checked(
             raise ValueError(f"two tables take the output {output} of {shape}; each row of a shape is in one table")
     _check_topics(tables, topics)
     return tuple(_anchored(table, base) for table in tables)
+
+
+def without_value(template: TableConfig) -> TableConfig:
+    """The table of the records for which the template has no other: dead letters."""
+    name = template.dead_letters or template.name.replace("{value}", "dead_letters")
+    assert isinstance(template.each, ByValue)
+    by = f"header.{template.each.header}" if template.each.header else f"field.{template.each.field}"
+    shape = f"{VALUES}{name}.{re.sub('[^A-Za-z0-9_.]', '_', by)}"
+    about = {"name": name, "path": template.path.replace("{value}", "dead_letters"), "shape": shape}
+    return template.model_copy(update={**about, **dict.fromkeys(("each", "most_tables", "dead_letters"))})
 
 
 def sibling(path: str, name: str) -> str:

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from crkafka_core.config.sections import TableConfig
 from crkafka_core.config.shapes import DEAD, GOOD, arrow_of, has_records, name_of, on_frames
+from crkafka_core.config.template import most_of
 from crkafka_core.decode.batch import BadRecord
 from crkafka_core.decode.registry import RegistryAway
 from crkafka_core.lake import again, evolution, files, kinds, standing, typed
@@ -23,12 +24,13 @@ from crkafka_core.lake.means import Maker, Means
 from crkafka_core.lake.new_files import Output
 from crkafka_core.lake.port import CannotCommit, Moved, NewFile, Part, Snapshot, Stamp, TableLog, mark_of
 from crkafka_core.lake.transform import Identity, Shape, numbered
+from crkafka_core.lake.values import ByValue
 from crkafka_core.lake.worker import Made, Source, Task, make
 from crkafka_core.model.errors import ConfigError, DataLoss
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Table
 from crkafka_core.model.selection import Selection
-from crkafka_core.plane import contents, tables
+from crkafka_core.plane import contents, tables, templates
 from crkafka_core.plane.permits import Permit
 from crkafka_core.plane.reading import ReadPlan
 
@@ -128,7 +130,7 @@ def by_shape(
         else:
             good = next((table for table in related if table.output in ("", GOOD)), None)
             shown = good and (snapshots[good.name] if good.name in snapshots else means.logs(region, good).look())
-            maker = _ByPool(region, means, records, _choose(region, declared, shown and shown.schema))
+            maker = _ByPool(region, means, records, _choose(region, declared, first.shape, shown and shown.schema))
         schemas = maker.schemas()
         taken = _taken(declared, related) if declared.typed else _taken_by_shape(schemas, related)
         outputs = _outputs(region, schemas, taken, permits, logs, snapshots)
@@ -266,12 +268,18 @@ def configured(region: Handle, table: Table) -> TableConfig:
     return declared
 
 
-def _choose(region: Handle, declared: TableConfig, there: pa.Schema | None) -> typed.Chosen:
-    shape = declared.shape or ""
+def _choose(region: Handle, declared: TableConfig, shape: str, there: pa.Schema | None) -> typed.Chosen:
+    if (template := region.config.template_of(shape)) is not None:
+        return typed.Chosen(_by_value(region, template, shape))
     if has_records(shape):
         return typed.Chosen(Identity())
     function = arrow_of(shape)
     return typed.Chosen(Shape(function)) if function else typed.choose(declared, region.config.registry, there)
+
+
+def _by_value(region: Handle, template: TableConfig, shape: str) -> ByValue:
+    values, taken = region.plane.read(lambda reader, _: (templates.values_of(reader, shape), templates.taken(reader)))
+    return ByValue(template, shape, values, taken, max(0, most_of(template) - len(values)))
 
 
 def first_columns(region: Handle, means: Means, log: TableLog, table: Table) -> Files:
@@ -282,7 +290,7 @@ def first_columns(region: Handle, means: Means, log: TableLog, table: Table) -> 
     if on_frames(table.shape):
         schemas = means.frames_of(declared)(region.config, declared, None, {output: table}).schemas()
     else:
-        schemas = _choose(region, declared, None).transform.schemas()
+        schemas = _choose(region, declared, table.shape, None).transform.schemas()
     return Files(columns=_as_stored(table, log, numbered(schemas[output])))
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
+from crkafka_core.config.shapes import by_value
 from crkafka_core.control import Reader, Tx
 from crkafka_core.lake import keyed, made, standing, writing
 from crkafka_core.lake.audit import TableAudit
@@ -26,12 +27,13 @@ from crkafka_core.lake.means import Means as Means
 from crkafka_core.lake.port import Snapshot, TableLog
 from crkafka_core.lake.standing import Standing
 from crkafka_core.lake.staying import Staying
+from crkafka_core.lake.values import NewValues
 from crkafka_core.lake.write import Write
 from crkafka_core.lake.writing import Committed, PermitOutdated, Written
 from crkafka_core.model.errors import Refused, Stale
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Region, Table
-from crkafka_core.plane import checkpoints, contents, events, passes, permits, tables
+from crkafka_core.plane import checkpoints, contents, events, passes, permits, tables, templates
 from crkafka_core.plane.contents import State, state_at
 from crkafka_core.plane.passes import AT_ONCE, Step
 from crkafka_core.plane.permits import Permit
@@ -51,6 +53,19 @@ def advance(
     `upto`. None: nothing new.
     """
 
+    return _with_new_values(region, lambda: _advance(region, name, limit=limit, upto=upto, means=means))
+
+
+def _with_new_values(region: Handle, write: Callable[[], T]) -> T:
+    """Write; where records have values without a table, declare their tables first."""
+    while True:
+        try:
+            return write()
+        except NewValues as new:
+            templates.declare_values(region.plane, region.config, new.shape, new.values, by="their first records")
+
+
+def _advance(region: Handle, name: str, *, limit: int | None, upto: int | None, means: Means) -> Committed | None:
     def look(reader: Reader, row: Region) -> tuple[list[str], list[str]]:
         tables_ = tables.siblings(reader, tables.of(reader, name))
         declared_again = [t.name for t in tables_ if t.owes_fence and row.phase is not Phase.REWINDING]
@@ -137,6 +152,12 @@ def rewrite(
 
     A repair has rows of `also`, and those without a number, leave this table as well, and settles what others committed up to a version.
     """
+    return _with_new_values(region, lambda: _rewrite(region, name, ids, means=means, also=also, settles=settles))
+
+
+def _rewrite(
+    region: Handle, name: str, ids: Collection[int], *, means: Means, also: Collection[int], settles: int
+) -> Committed | None:
     family, by_key = _family(region, name), _keyed(region, _family(region, name))
     if name in by_key:
         keyed.refuse_rewrite(region, _row(region, name))
@@ -183,6 +204,9 @@ class _Filling:
         nothing = {p.table.name for p in given if empty and p.commit.kind == tables.ADVANCE}
         logs = {p.table.name: self.means.logs(self.region, p.table) for p in given}
         files = self._make(given, logs, hold) if len(nothing) < len(given) else {}
+        advancing = {p.table.name for p in given if p.commit.kind == tables.ADVANCE and p.table.output}
+        if by_value(given[0].table.shape):  # a value is in few checkpoints
+            nothing |= {name for name in advancing if not files[name]().new}
         failed: Exception | None = None
         for permit in reversed(given):
             name = permit.table.name

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from crkafka_core.config.shapes import UNPLACED, has_records, topic_of
+from crkafka_core.config.shapes import UNPLACED, by_value, has_records, topic_of
 from crkafka_core.control import Cond, Reader
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Checkpoint, Region, Table, TableCommit
@@ -112,7 +112,7 @@ def lag(reader: Reader, table: Table) -> TableLag:
     waits = reader.get(Checkpoint, first[0]) if first else None
     region = reader.region()
     held_up = table.owes_fence and region.phase is Phase.REWINDING
-    decoded = bool(table.shape) and not has_records(table.shape)
+    decoded = bool(table.shape) and not (has_records(table.shape) or by_value(table.shape))
     recent, recent_bad = _recent(reader, table) if decoded else (0, 0)
     return TableLag(
         table=table,

@@ -66,8 +66,9 @@ def left_undone(reader: Reader, region: Region, name: str, *, kept: bool = False
 
 def _again(reader: Reader, family: Sequence[Table], least: int, *, erasing: bool) -> tuple[int, ...]:
     """Checkpoints that a commit, of erasing or of a pass, may have changed in some of the tables and not in all."""
+    family = [table for table in family if table.commits]  # one without has joined since
     last = [_last(reader, table, erasing=erasing) for table in family]
-    begun = last[-1]
+    begun = last[-1] if last else None
     undone = [
         commit
         for table in family

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from crkafka_core.config.location import has_log
-from crkafka_core.config.shapes import GOOD, on_frames, topic_of
+from crkafka_core.config.shapes import GOOD, by_value, on_frames, topic_of
 from crkafka_core.control import Cond, Reader, Tx
 from crkafka_core.model.errors import Refused
 from crkafka_core.model.rows import Lease, Region, Segment, Table, TableCommit
@@ -222,9 +222,9 @@ def undeclare(tx: Tx, name: str, *, by: str = "") -> None:
         tx.put(replace(held, until=0.0, token=""))
     # Kept: declared again, its commits go on from these numbers, or the format would drop them.
     tx.put(*(replace(c, status=FAILED, at=0.0) for c in commits(tx, table)))
-    if topic_of(table.shape):
-        number, shape = table.commits + 1, table.shape
-        tx.add(TableCommit(table.region, name, number, UNDECLARED, 0, 0, "[]", token=shape, status=FAILED))
+    if topic_of(table.shape) or by_value(table.shape):
+        number, mark = table.commits + 1, f"{table.shape}@{table.output}" if by_value(table.shape) else table.shape
+        tx.add(TableCommit(table.region, name, number, UNDECLARED, 0, 0, "[]", token=mark, status=FAILED))
     events.log(tx, events.UNDECLARED, name, by=by)
     epochs.after_fence(tx)
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from crkafka_core.config.location import in_catalog
 from crkafka_core.config.region_config import RegionConfig
 from crkafka_core.config.sections import TableConfig
-from crkafka_core.config.shapes import topic_of
+from crkafka_core.config.shapes import by_value, topic_of
+from crkafka_core.config.template import most_of, placed
 from crkafka_core.control import Cond, Reader, Tx
 from crkafka_core.model.rows import Initial, MergedOffset, Region, Table, TableCommit
 from crkafka_core.plane import events, tables
@@ -28,8 +29,57 @@ class _New:
 
 
 def of_topics(reader: Reader) -> list[Table]:
-    """Tables that templates have given topics, by name."""
-    return [table for table in reader.select(Table, order=("name",)) if topic_of(table.shape)]
+    """Tables that templates have given topics and values, by name."""
+    declared = reader.select(Table, order=("name",))
+    return [table for table in declared if topic_of(table.shape) or (by_value(table.shape) and table.output)]
+
+
+def values_of(reader: Reader, shape: str) -> frozenset[str]:
+    """Values that have a table of this shape."""
+    return frozenset(table.output for table in reader.select(Table, ("shape", "=", shape)) if table.output)
+
+
+def taken(reader: Reader) -> dict[str, str]:
+    """Tables by their names in lower case, with their paths; empty ones of tables that were undeclared."""
+    return {mark.table.lower(): "" for mark in _undeclared(reader)} | _declared(reader)
+
+
+def _declared(reader: Reader) -> dict[str, str]:
+    return {table.name.lower(): table.path for table in reader.select(Table)}
+
+
+def _undeclared(reader: Reader) -> list[TableCommit]:
+    return reader.select(TableCommit, ("kind", "=", UNDECLARED), ("status", "=", FAILED))
+
+
+def declare_values(plane: ControlPlane, config: RegionConfig, shape: str, values: Collection[str], *, by: str) -> None:
+    """Declare the tables of values that have come, as far as the template has room. They begin where the others of their shape are."""
+    if (template := config.template_of(shape)) is not None:
+        plane.do(lambda tx: _declare_values(tx, template, shape, values, taken(tx), by))
+
+
+def _declare_values(
+    tx: Tx, template: TableConfig, shape: str, values: Collection[str], others: dict[str, str], by: str
+) -> None:
+    family = tx.select(Table, ("shape", "=", shape))
+    room, begins = most_of(template) + 1 - len(family), min((t.acknowledged for t in family), default=0)
+    for value in sorted(set(values) - {t.output for t in family}):
+        if room > 0 and (table := placed(template, value, others)) is not None:
+            about = (tx, table.name, table.format, table.path)
+            tables.declare(*about, shape=shape, output=value, here=True, begins=begins, by=by)
+            others[table.name.lower()], room = table.path, room - 1
+            if not room:
+                full = f"{template.name} has {most_of(template)} tables, its most_tables; further values have none"
+                events.log(tx, "template without room", full)
+
+
+def _declare_values_again(tx: Tx, config: RegionConfig, by: str) -> None:
+    """Declare tables of values that were undeclared."""
+    marks = [(shape, value) for m in _undeclared(tx) for shape, _, value in [m.token.partition("@")] if by_value(shape)]
+    for shape in sorted({shape for shape, _ in marks}):
+        if (template := config.template_of(shape)) is not None:
+            values = [value for of, value in marks if of == shape]
+            _declare_values(tx, template, shape, values, _declared(tx), by)
 
 
 def declare_new(
@@ -41,6 +91,8 @@ def declare_new(
     """
     if not config.templates:
         return frozenset()
+    if again:
+        plane.do(lambda tx: _declare_values_again(tx, config, by))
     topics, new = plane.read(lambda reader, row: _look(config, reader, row, known, again=again))
     if new:
         plane.do(lambda tx: _declare(config, tx, new, by))
@@ -55,8 +107,7 @@ def _look(
     if topics <= frozenset(known):
         return topics, new
     declared = {(table.shape, table.output) for table in reader.select(Table)}
-    undeclared = reader.select(TableCommit, ("kind", "=", UNDECLARED), ("status", "=", FAILED)) if not again else ()
-    gone = {(mark.table, mark.token) for mark in undeclared}
+    gone = set() if again else {(mark.table, mark.token) for mark in _undeclared(reader)}
     for topic in sorted(topics.difference(known)):
         for of in config.of_topic(topic):
             if {_output(of.unplaced)} & declared or (of.unplaced.name, of.unplaced.shape) in gone:

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator
 from crkafka_core.config import RegionConfig, redact
 from crkafka_core.config.location import overlap
 from crkafka_core.config.sections import TableConfig
-from crkafka_core.config.shapes import name_of, topic_of
+from crkafka_core.config.shapes import by_value, name_of, topic_of
+from crkafka_core.config.template import of_value
 from crkafka_core.model.errors import Refused
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Table
@@ -39,7 +40,7 @@ def refuse_other_templates(config: RegionConfig, known: Iterable[Table]) -> None
     """Refuse templates that would give a topic another table than it has, or none."""
     gone = list[str]()
     for row in known:
-        for table in _of_template(config, topic_of(row.shape)):
+        for table in _of_template(config, row):
             same = (table.shape, table.format, table.path) == (row.shape, row.format, row.path)
             if not same if table.name == row.name else overlap(table.path, row.path):
                 raise Refused(
@@ -48,12 +49,14 @@ def refuse_other_templates(config: RegionConfig, known: Iterable[Table]) -> None
                     hint="Nothing was changed. Write the template as it was; or give a new one another name and path, which fills its "
                     "tables from what is kept.",
                 )
-        if topic_of(row.shape) and config.table(name_of(row.shape) or row.name, row.shape) is None:
+        if (topic_of(row.shape) or by_value(row.shape)) and config.table(
+            name_of(row.shape) or row.name, row.shape
+        ) is None:
             gone.append(row.name)
     if gone:
         lines = ", ".join(f"`crkafka tables undeclare {name}`" for name in gone)
         raise Refused(
-            f"Region {config.region} has {plural(len(gone), 'table')} that no template gives a topic any more: {', '.join(gone)}. "
+            f"Region {config.region} has {plural(len(gone), 'table')} that no template gives any more: {', '.join(gone)}. "
             "Nothing could be written there.",
             hint=f"Nothing was changed. Run {lines} first, and what is there stays as it is; or write the templates as they were.",
         )
@@ -85,8 +88,11 @@ def refuse_storage_without_segments(plane: ControlPlane, config: RegionConfig, w
         )
 
 
-def _of_template(config: RegionConfig, topic: str) -> Iterator[TableConfig]:
-    return (table for section in config.of_topic(topic) for table in section.own) if topic else iter(())
+def _of_template(config: RegionConfig, row: Table) -> Iterator[TableConfig]:
+    if (template := config.template_of(row.shape)) is not None and row.output:
+        yield of_value(template, row.output)
+    if topic := topic_of(row.shape):
+        yield from (table for section in config.of_topic(topic) for table in section.own)
 
 
 def _in_words(keys: tuple[str, ...]) -> str:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from crkafka_core.config.json_columns import PREFIX
 from crkafka_core.config.location import in_catalog
-from crkafka_core.config.shapes import GOOD, has_records, name_of
+from crkafka_core.config.shapes import GOOD, by_value, has_records, name_of
 from crkafka_core.lake.folder import folder_of
 from crkafka_core.lake.formats import open_log
 from crkafka_core.lake.handle import Handle
@@ -52,7 +52,10 @@ class Tables:
         table, config = state.family[0], region.config
         declared = config.table(name_of(table.shape) or table.name, table.shape)
         self.topics = declared.topics if declared is not None else None
-        self.typed, self.adopted = bool(name_of(table.shape)) or has_records(table.shape), tables.adopts(table)
+        self.typed, self.adopted = (
+            bool(name_of(table.shape)) or has_records(table.shape) or by_value(table.shape),
+            tables.adopts(table),
+        )
         self.placed = self.typed or not table.shape
         """Each row is a record, and names its topic, partition and offset."""
         self.keys = {

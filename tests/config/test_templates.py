@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from crkafka_core.config import RegionConfig
+from crkafka_core.config import RegionConfig, template
 from crkafka_core.config.changes import changes
 from crkafka_core.config.problem import BadConfiguration
 from crkafka_core.config.shapes import topic_of
@@ -95,7 +95,7 @@ def test_K6_in_a_catalog_the_name_is_one_of_the_catalog(tmp_path: Path) -> None:
         ({"name": "one"}, {}, "write {topic} in both"),
         ({"path": "lake/one"}, {}, "write {topic} in both"),
         ({"each": None}, {}, "write each: topic"),
-        ({"each": "partition"}, {}, "must be one of topic"),
+        ({"each": "partition"}, {}, "must be topic, or a value of the record"),
         ({"each": None, "name": "a", "topics": "^a"}, {}, "a pattern goes with each: topic"),
         ({"topics": "^a+?"}, {}, "which Kafka's client or broker reads otherwise"),
         ({"shape": "a:b"}, {}, "declared one by one"),
@@ -147,3 +147,45 @@ def test_K6_a_table_of_some_topics_has_records_as_they_are_and_is_written_withou
     config = region(tmp_path, {"name": "some", "path": "some", "topics": ["a"]})
     assert config.without_spark(config.tables[0])
     assert RegionConfig.from_json(config.to_json()) == config
+
+
+BY_VALUE = {"each": {"header": "ce-type"}, "name": "{value}", "path": "lake/{value}"}
+
+
+def test_K6_a_template_by_value_gives_a_value_its_table_and_the_others_their_dead_letters(tmp_path: Path) -> None:
+    config = region(tmp_path, {**BY_VALUE, "partition_by": ["partition"]}, {"name": "all", "path": "all"})
+    (dead, *_), (given,) = config.tables[::-1], config.templates
+    assert (dead.name, dead.path, dead.topics) == ("dead_letters", str(tmp_path / "lake" / "dead_letters"), None)
+    assert config.template_of(dead.shape or "") == given and config.template_of("crkafka.values:x") is None
+    table = template.of_value(given, "shop/order-v1")
+    assert (table.name, table.path) == ("shop_order_v1", str(tmp_path / "lake" / "shop_order_v1"))
+    row = config.table(table.name, table.shape or "")
+    assert row is not None and (row.name, row.partition_by) == (table.name, ("partition",))
+    assert config.without_spark(table)
+    read = RegionConfig.from_json(config.to_json())
+    assert (read.tables, read.templates) == (config.tables, config.templates)
+
+
+@pytest.mark.parametrize(
+    ("table", "text"),
+    [
+        ({"each": {"header": "a", "field": "b"}}, "must be topic, or a value of the record"),
+        ({"each": {"headers": "a"}}, "must be topic, or a value of the record"),
+        ({"each": {"field": ""}}, "must be topic, or a value of the record"),
+        ({"each": {"field": 7}}, "must be topic, or a value of the record"),
+        ({"name": "{topic}"}, "write {value} in both, and no {topic}"),
+        ({"path": "lake/one"}, "write {value} in both, and no {topic}"),
+        ({"topics": "^a"}, "name topics one by one"),
+        ({"except": ["a"]}, "leave except out"),
+        ({"typed": {"avro": "registry"}}, "are for other tables"),
+        ({"most_tables": 0}, "at least 1"),
+        ({"each": "topic", "name": "{topic}", "path": "{topic}", "most_tables": 9}, "is for each: {header: NAME}"),
+        ({"each": None, "name": "a", "path": "a", "shape": "crkafka.values:b"}, "a shape of crkafka's own"),
+        ({"path": "var/{value}"}, "where the storage is too"),
+        ({"dead_letters": "all"}, "two tables are called 'all'"),
+    ],
+)
+def test_K6_a_template_by_value_that_cannot_work_is_refused(tmp_path: Path, table: dict[str, Any], text: str) -> None:
+    with pytest.raises(BadConfiguration) as refused:
+        region(tmp_path, {"name": "all", "path": "all"}, {**BY_VALUE, **table})
+    assert text in str(refused.value)
