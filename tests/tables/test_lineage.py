@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from enum import Enum
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from queue import Queue
-from typing import Any
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
-import jsonschema
+import attr
 import pytest
+from openlineage.client import facet_v2  # noqa: F401 (loads each facet)
+from openlineage.client.event_v2 import RunEvent
+from openlineage.client.generated.base import BaseFacet
+from openlineage.client.serde import Serde
 
 from crkafka_core.lake import lineage, writing
 from crkafka_core.lake.writing import Written
@@ -19,33 +26,38 @@ from crkafka_core.model.rows import Table
 from tests.rigs.landing import Landing
 from tests.rigs.memory import MemoryStore
 
-URI, UUID, TIME, TEXT = ({"type": "string", "format": f} for f in ("uri", "uuid", "date-time", "text"))
+
+def facets(kind: type[BaseFacet] = BaseFacet) -> dict[str, type[BaseFacet]]:
+    """Address of its schema → each facet of the client."""
+    below = {url: each for sub in kind.__subclasses__() for url, each in facets(sub).items()}
+    return below | {kind._get_schema(): kind}  # the client makes subclasses of its own as it sends
 
 
-def fields(*, more: bool = True, **required: Any) -> dict[str, Any]:
-    """An object that has all of these."""
-    return {"type": "object", "properties": required, "required": [*required], "additionalProperties": more}
+def as_the_client_has_it(kind: Any, value: Any) -> Any:
+    """A value of JSON as the official client's type for it, which that project generates from its JSON schema and whose validators run.
 
-
-FACETS = {"type": "object", "additionalProperties": fields(_producer=URI, _schemaURL=URI)}
-DATASETS = {
-    "type": "array",
-    "items": {
-        **fields(namespace=TEXT, name=TEXT),
-        "properties": {"facets": FACETS, "inputFacets": FACETS, "outputFacets": FACETS},
-    },
-}
-RUN_EVENT = fields(
-    eventType={"enum": ["START", "RUNNING", "COMPLETE", "ABORT", "FAIL", "OTHER"]},
-    eventTime=TIME,
-    producer=URI,
-    schemaURL=URI,
-    run=fields(runId=UUID),
-    job=fields(namespace=TEXT, name=TEXT),
-    inputs=DATASETS,
-    outputs=DATASETS,
-)
-"""What OpenLineage's specification, version 2, asks of an event of a run."""
+    Refused: a field that the type lacks, misses, or has of another type or schema. Only facets of our own may have more.
+    """
+    if get_origin(kind) is UnionType:
+        return None if value is None else as_the_client_has_it(get_args(kind)[0], value)
+    if get_origin(kind) is list:
+        assert isinstance(value, list)
+        return [as_the_client_has_it(get_args(kind)[0], each) for each in value]
+    if get_origin(kind) is dict:
+        return {key: as_the_client_has_it(get_args(kind)[1], each) for key, each in value.items()}
+    if not attr.has(kind):
+        assert issubclass(kind, Enum) or type(value) is kind, f"{value!r} is no {kind.__name__}"
+        return kind(value)
+    own = issubclass(kind, BaseFacet) and value["_schemaURL"] == kind._get_schema()
+    if issubclass(kind, BaseFacet):
+        kind = facets(kind)[value["_schemaURL"]]
+    fields, types = attr.fields_dict(kind), get_type_hints(kind)
+    read = {name: as_the_client_has_it(types[name], each) for name, each in value.items() if name in fields}
+    made = kind(**{fields[name].alias: each for name, each in read.items() if fields[name].init})
+    assert {name: getattr(made, name) for name in read} == read
+    more = {name: each for name, each in value.items() if name not in fields}
+    assert own or not more, f"{kind.__name__} has no {[*more]}"
+    return made.with_additional_properties(**more) if more else made
 
 
 @pytest.fixture
@@ -86,7 +98,7 @@ def test_a_commit_is_told_with_its_offsets_and_its_version(tmp_path: Path, recei
     landing = written(tmp_path)
     event = received.get(timeout=30)
     assert (event.pop("path"), event.pop("key")) == ("/api/v1/lineage", "Bearer the key")
-    jsonschema.validate(event, RUN_EVENT, format_checker=jsonschema.FormatChecker())
+    assert json.loads(Serde.to_json(as_the_client_has_it(RunEvent, event))) == event
     kafka = f"kafka://{landing.config.kafka['bootstrap.servers']}"
     assert event["job"]["name"] == landing.config.region and event["eventType"] == "COMPLETE"
     (topic,) = event["inputs"]
@@ -96,6 +108,32 @@ def test_a_commit_is_told_with_its_offsets_and_its_version(tmp_path: Path, recei
     assert (table["namespace"], table["name"]) == ("file", str(tmp_path / "bronze"))
     assert table["facets"]["version"]["datasetVersion"] == "7"
     assert table["outputFacets"]["outputStatistics"]["rowCount"] == 10
+
+
+SPOILT: tuple[Callable[[dict[str, Any]], object], ...] = (
+    lambda event: event.pop("run"),
+    lambda event: event["run"].update(runId="7"),
+    lambda event: event.update(eventType="DONE"),
+    lambda event: event.update(eventTime="today"),
+    lambda event: event.update(offsets=[]),
+    lambda event: event.update(schemaURL="https://openlineage.io/spec/1-0-0/OpenLineage.json#/$defs/RunEvent"),
+    lambda event: event["outputs"][0].update(rows=10),
+    lambda event: event["outputs"][0]["outputFacets"]["outputStatistics"].update(rowCount="10"),
+    lambda event: event["outputs"][0]["outputFacets"]["outputStatistics"].update(rows=10),
+    lambda event: event["outputs"][0]["facets"]["version"].pop("datasetVersion"),
+    lambda event: event["inputs"][0]["inputFacets"][lineage.OFFSETS].update(_schemaURL="https://elsewhere"),
+    lambda event: event["inputs"][0].update(facets=event["inputs"][0]["inputFacets"]),
+)
+
+
+def test_the_judge_of_events_condemns_each_that_is_spoilt(tmp_path: Path, received: Queue[dict[str, Any]]) -> None:
+    written(tmp_path)
+    event = {key: each for key, each in received.get(timeout=30).items() if key not in ("path", "key")}
+    as_the_client_has_it(RunEvent, event)
+    for spoil in SPOILT:
+        spoil(spoilt := deepcopy(event))
+        with pytest.raises((AssertionError, KeyError, TypeError, ValueError)):
+            as_the_client_has_it(RunEvent, spoilt)
 
 
 def test_without_a_url_nothing_is_told(
