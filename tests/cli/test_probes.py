@@ -132,6 +132,22 @@ def test_rules_and_dashboard_name_only_what_is_exported(region: Region) -> None:
             assert label in ("region", "table", "topic")
 
 
+def test_each_panel_of_the_dashboard_keeps_regions_apart_by_labels_that_its_series_have(region: Region) -> None:
+    """What Grafana itself would show; no registry that tests reach has it."""
+    samples, panels = exported(region), json.loads((MONITORING / "dashboard.json").read_text())["panels"]
+    places = {(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels}
+    assert len(panels) == len({panel["id"] for panel in panels}) == len(places)
+    for panel in panels:
+        assert panel["datasource"]["uid"] == "${source}" and panel["fieldConfig"]["defaults"]["unit"]
+        for target in panel["targets"]:
+            metric, by = re.search(r"crkafka_\w+", target["expr"]), re.search(r"by \(([\w, ]+)\)", target["expr"])
+            assert metric is not None and 'region=~"$region"' in target["expr"]
+            labels = set(samples[metric[0]][0][0])
+            kept = set(by[1].split(", ")) - {"le"} if by else labels
+            legend = set(re.findall(r"{{(\w+)}}", target["legendFormat"]))
+            assert "region" in legend and legend == kept <= labels, (panel["title"], legend, kept)
+
+
 def test_a_histogram_counts_each_merge_and_each_commit_once_from_the_first_scrape_on(region: Region) -> None:
     def counts() -> list[float]:
         samples = exported(region)
