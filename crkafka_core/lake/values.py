@@ -66,6 +66,9 @@ class ByValue(Transform):
 
         return parted
 
+    def set_aside(self, records: pa.RecordBatch, reason: str) -> Rows:
+        return {GOOD: records.cast(NULLABLE)}
+
     def _placed(self, value: str) -> bool:
         return template.placed(self.template, value, self.taken) is not None
 

@@ -62,6 +62,8 @@ def _declare_values(
     tx: Tx, template: TableConfig, shape: str, values: Collection[str], others: dict[str, str], by: str
 ) -> None:
     family = tx.select(Table, ("shape", "=", shape))
+    if any(table.owes_fence for table in family):
+        return  # rewound meanwhile: where the tables are is known after their fence
     room, begins = most_of(template) + 1 - len(family), min((t.acknowledged for t in family), default=0)
     for value in sorted(set(values) - {t.output for t in family}):
         if room > 0 and (table := placed(template, value, others)) is not None:

@@ -173,6 +173,37 @@ def test_K6_a_value_whose_table_was_undeclared_has_none_until_init(tmp_path: Pat
     assert verified(landing) == []
 
 
+def test_K6_a_value_that_comes_while_the_region_is_rewound_begins_behind_the_fence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kinds = ["a"]
+    landing = made(tmp_path, kinds=kinds)
+    landing.land(2, times=2)
+    feed(landing)
+    kinds[:] = ["a", "b"]
+    landing.land(2)
+    begins, declare, declare_values = list[int](), plane.declare, templates.declare_values
+
+    def rewound(*args: Any, **keys: Any) -> None:
+        if not begins:
+            begins.append(-1)
+            landing.rewind(1)
+            landing.land(2)
+        declare_values(*args, **keys)
+
+    def noted(*args: Any, **keys: Any) -> Table:
+        begins.append(keys["begins"])
+        return declare(*args, **keys)
+
+    monkeypatch.setattr(templates, "declare_values", rewound)
+    monkeypatch.setattr(plane, "declare", noted)
+    feed(landing)
+    assert begins == [-1, 1]
+    assert declared(landing) == dict.fromkeys(["a", "b", "dead_letters"], 4)
+    assert (rows(landing, "a"), rows(landing, "b")) == ({1: 4, 4: 2}, {4: 2})
+    assert verified(landing) == []
+
+
 @pytest.mark.parametrize("dies_at", range(1, 4))
 def test_K6_a_writer_that_dies_between_the_tables_leaves_each_record_in_one(
     tmp_path: Path, dies_at: int, monkeypatch: pytest.MonkeyPatch
