@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import socket
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from statistics import median
+from typing import Any
+from urllib.request import Request, urlopen
 
 import numpy as np
 import numpy.typing as npt
@@ -41,11 +48,51 @@ def figures(rows: list[int]) -> Iterable[Figure]:
             postgres.start()
             yield from _pauses(load, postgres.url("pauses"), "PostgreSQL")
             postgres.stop()
+            with _object_store() as storage:
+                yield from _pauses(load, f"sqlite:///{folder}/objects.db", "S3's stand-in", **storage)
             yield _throughput(load)
         yield from freshness(folder / "fresh", FRESH, row=17)
     finally:
         leash.release()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _object_store() -> Iterator[dict[str, Any]]:
+    """A region's keys for segments in a bucket, which a process of its own keeps."""
+    os.environ["CRKAFKA_BENCH_SECRET"] = "bench"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    server = subprocess.Popen(
+        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        options = {
+            "endpoint": f"http://127.0.0.1:{port}",
+            "region": "us-east-1",
+            "access_key": "${env:CRKAFKA_BENCH_SECRET}",
+            "secret_key": "${env:CRKAFKA_BENCH_SECRET}",
+        }
+        _until_it_has_the_bucket(options)
+        yield {"storage": "s3://bench/segments", "storage_options": options}
+    finally:
+        server.kill()
+        server.wait()
+
+
+def _until_it_has_the_bucket(options: Mapping[str, str]) -> None:
+    end = time.monotonic() + 60
+    while True:
+        with suppress(OSError):
+            request = Request(f"{options['endpoint']}/bench", method="PUT")
+            urlopen(request, timeout=5).close()
+            return
+        if time.monotonic() > end:
+            raise TimeoutError("the object store does not answer")
+        time.sleep(0.2)
 
 
 def _submissions(load: Load, name: str) -> list[npt.NDArray[np.float64]]:
@@ -54,11 +101,11 @@ def _submissions(load: Load, name: str) -> list[npt.NDArray[np.float64]]:
     return [np.loadtxt(file, ndmin=2) for file in files if file.stat().st_size]
 
 
-def _pauses(load: Load, url: str, where: str) -> Iterable[Figure]:
+def _pauses(load: Load, url: str, where: str, **keys: Any) -> Iterable[Figure]:
     """The longest time without a submission in each cut, against the time as long before the next one, in one run."""
-    name = f"pauses-{where.lower()}"
+    name = re.sub("[^a-z0-9]+", "-", f"pauses-{where.lower()}")
     cuts: list[tuple[float, float, float]] = []  # opened, merged, until when no other was opened
-    with load.running(name, url, noted=True) as (region, _):
+    with load.running(name, url, noted=True, **keys) as (region, _):
         time.sleep(2)
         while len(cuts) < CUTS:
             opened = time.monotonic()
