@@ -156,18 +156,6 @@ def counting(reader: Reader, region: Region, table: Table) -> dict[int, int]:
     return counts
 
 
-def given(reader: Reader, region: Region, family: Collection[Table]) -> dict[int, int]:
-    """Live checkpoint → rows that one pass gave all of these tables, by the counts of their commits."""
-    passes: list[dict[int, tuple[str, int]]] = []
-    for table in family:
-        by_number = {c.number: (c, c.counts) for c in commits(reader, table)}
-        counting_now = {i: by_number[number] for i, number in counting(reader, region, table).items()}
-        known = {i: of for i, of in counting_now.items() if of[0].counts_json or not of[0].rows}
-        passes.append({i: (commit.token, counts.get(i, 0)) for i, (commit, counts) in known.items()})
-    both = set.intersection(*map(set, passes)) if passes else set[int]()
-    return {i: sum(of[i][1] for of in passes) for i in both if len({of[i][0] for of in passes}) == 1}
-
-
 @dataclass(frozen=True)
 class State:
     """What a table was once."""

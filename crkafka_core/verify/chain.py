@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.plural import plural
@@ -11,34 +9,30 @@ from crkafka_core.model.rows import ANY_GENERATION, Checkpoint, CheckpointStatus
 from crkafka_core.model.segment_name import SegmentName
 from crkafka_core.protocol.merge import broken_spans, digest
 from crkafka_core.verify.history import KEPT, History, archived
-from crkafka_core.verify.verdict import Findings, Remembered
-
-COUNTERS = ("version", "epoch", "filling", "opened", "next_event")
-"""Counters in the region's row; none ever falls."""
+from crkafka_core.verify.verdict import Findings
 
 
-def by_sql(history: History, findings: Findings, seen: Remembered) -> None:
+def by_sql(history: History, findings: Findings) -> None:
     """Check every invariant that rows of the control plane can break by themselves."""
     coverage(history, findings)
     determinism(history, findings)
     merges(history, findings)
     statuses(history, findings)
-    constancy(history, findings, seen)
-    monotonicity(history, findings, seen)
+    monotonicity(history, findings)
 
 
 def coverage(history: History, findings: Findings) -> None:
     """I1: along the line of descent, the ranges of each partition chain without overlap or hole."""
     region = history.region
     if region.head and region.head not in history.line:
-        findings.add("I1", "the head is not a checkpoint of the control plane", checkpoint=region.head)
+        findings.add("I1", "the head is not a checkpoint of the control plane", region.head)
     parent = history.on_line[0].parent if history.on_line else 0
     if parent:
         findings.note(f"the archive begins at checkpoint {history.on_line[0].id}; what came before it is not known")
     chains = _Chains(history, findings, whole=parent == 0)
     for c in history.on_line:
         if c.parent != parent:
-            findings.add("I1", f"its parent is {c.parent}, the line goes on from {parent}", checkpoint=c.id)
+            findings.add("I1", f"its parent is {c.parent}, the line goes on from {parent}", c.id)
         parent = c.id
         if c.status is CheckpointStatus.RETIRED:
             chains.retired(c)
@@ -52,69 +46,66 @@ class _Chains:
     def __init__(self, history: History, findings: Findings, *, whole: bool) -> None:
         """`whole`: the line is known from birth on."""
         self._history, self._findings, self._whole = history, findings, whole
-        self._initial: dict[tuple[str | None, TP], int] = {
-            (i.topic_id, TP(i.topic, i.partition)): i.offset for i in history.initials
-        }
         self._at: dict[TP, int] = {}
-        self._ids: dict[TP, str | None] = {}
+        self._ids: dict[TP, str] = {}
         self._last_named: dict[TP, int] = {}
         """Partition → the last checkpoint that names it: archives leave out a partition that had no records (SPEC T2)."""
 
     def retired(self, c: Checkpoint) -> None:
-        for tp, topic_id, start, stop, _ in archived(c, self._ids):
-            same = self._ids.get(tp, topic_id) == topic_id
-            due = self._at.get(tp) if same else self._initial.get((topic_id, tp))
+        for tp, topic_id, start, stop, _ in archived(c):
+            due = (
+                self._at.get(tp)
+                if self._ids.get(tp, topic_id) == topic_id
+                else self._history.firsts.get((topic_id, tp))
+            )
             self._follows(c, tp, topic_id, start, stop, due)
 
     def merged(self, c: Checkpoint) -> None:
         rows = self._history.merged.get(c.id, {})
         for tp in sorted(self._at.keys() - rows.keys()):
-            self._findings.add("I1", f"{tp} is on the line before it, and missing from it", checkpoint=c.id, tp=tp)
+            self._findings.add("I1", f"{tp} is on the line before it, and missing from it", c.id, tp)
         for tp, m in sorted(rows.items()):
             due = self._at.get(tp) if self._ids.get(tp, m.topic_id) == m.topic_id else None
-            if due is None:
-                due = self._initial.get((m.topic_id, tp))
-                if due is None:
-                    self._findings.add("I1", f"{tp} has no initial offset", checkpoint=c.id, tp=tp)
+            if due is None and (due := self._history.firsts.get((m.topic_id, tp))) is None:
+                self._findings.add("I1", f"{tp} has no initial offset", c.id, tp)
             known = due if self._whole or tp in self._at else None
             self._follows(c, tp, m.topic_id, m.from_offset, m.to_offset, known)
 
-    def _follows(self, c: Checkpoint, tp: TP, topic_id: str | None, start: int, stop: int, due: int | None) -> None:
+    def _follows(self, c: Checkpoint, tp: TP, topic_id: str, start: int, stop: int, due: int | None) -> None:
         if stop < start:
-            self._findings.add("I1", f"{tp} goes back from {start} to {stop}", checkpoint=c.id, tp=tp, offset=start)
+            self._findings.add("I1", f"{tp} goes back from {start} to {stop}", c.id, tp, start)
         gaps = range(self._last_named.get(tp, 0), c.parent + 1)
         if due is not None and start != due and not self._history.gap(gaps, tp, start):
             what = "overlaps" if start < due else "leaves out records before"
             text = f"{tp} begins at {start} and {what} what its parent {c.parent} left at {due}"
-            self._findings.add("I1", text, checkpoint=c.id, tp=tp, offset=min(start, due))
+            self._findings.add("I1", text, c.id, tp, min(start, due))
         self._at[tp], self._ids[tp], self._last_named[tp] = stop, topic_id, c.id
 
 
 def determinism(history: History, findings: Findings) -> None:
     """I7: each start from a checkpoint is where that checkpoint ends; each start from birth is the initial offset."""
-    first = {(i.topic_id, i.topic, i.partition): i.offset for i in history.initials}
     for c in history.kept:
         before = history.merged.get(c.parent) if c.parent else {}
         for tp, m in sorted(history.merged[c.id].items()) if before is not None else ():
             previous = before.get(tp) if before else None
             same = previous is not None and previous.topic_id == m.topic_id
-            due = previous.to_offset if previous is not None and same else first.get((m.topic_id, *tp))
+            due = previous.to_offset if previous is not None and same else history.firsts.get((m.topic_id, tp))
             if due is not None and m.from_offset != due and not history.gap((c.parent,), tp, m.from_offset):
                 text = f"{tp} began at {m.from_offset} after a reset to {c.parent}, which left it at {due}"
-                findings.add("I7", text, checkpoint=c.id, tp=tp, offset=m.from_offset)
+                findings.add("I7", text, c.id, tp, m.from_offset)
     for s in history.starts:
         tp, head = TP(s.topic, s.partition), history.merged.get(s.base)
-        if s.reason == "head" and head is not None and (tp not in head or head[tp].to_offset != s.offset):
-            due = head[tp].to_offset if tp in head else None
-            text = f"epoch {s.epoch} starts {tp} at {s.offset} as the head's, which has {due}"
-            findings.add("I7", text, checkpoint=s.base, tp=tp, offset=s.offset)
-        elif s.reason == "initial" and first.get((s.topic_id, s.topic, s.partition)) != s.offset:
-            text = f"epoch {s.epoch} starts {tp} at {s.offset} as its initial offset, which is {first.get((s.topic_id, *tp))}"
-            findings.add("I7", text, checkpoint=s.base, tp=tp, offset=s.offset)
+        first, ended = history.firsts.get((s.topic_id, tp)), head[tp].to_offset if head and tp in head else None
+        if s.reason == "head" and head is not None and ended != s.offset:
+            text = f"epoch {s.epoch} starts {tp} at {s.offset} as the head's, which has {ended}"
+            findings.add("I7", text, s.base, tp, s.offset)
+        elif s.reason == "initial" and first != s.offset:
+            text = f"epoch {s.epoch} starts {tp} at {s.offset} as its initial offset, which is {first}"
+            findings.add("I7", text, s.base, tp, s.offset)
 
 
 def merges(history: History, findings: Findings) -> None:
-    """I4: each merged map is the union of what exactly the expected incarnations contributed. I8: no other one did."""
+    """I4: each merged map is the union of what exactly the expected incarnations contributed. I8: no other one did. I5: it stays."""
     for c in history.kept:
         expected = {(e.member, e.incarnation) for e in history.fillers.get(c.id, ())}
         parts = history.contributions.get(c.id, [])
@@ -122,18 +113,17 @@ def merges(history: History, findings: Findings) -> None:
         left_out = set(c.without)
         for name, incarnation in sorted(expected - contributors):
             if name not in left_out:
-                findings.add("I4", f"{name} ({incarnation}) was expected and did not contribute", checkpoint=c.id)
+                findings.add("I4", f"{name} ({incarnation}) was expected and did not contribute", c.id)
         for name in sorted(left_out & {name for name, _ in contributors}):
-            findings.add("I4", f"{name} contributed, and is said to be left out", checkpoint=c.id)
+            findings.add("I4", f"{name} contributed, and is said to be left out", c.id)
         _stamps(history, c, findings)
         if len(parts) != c.members:
-            findings.add(
-                "I4",
-                f"{plural(c.members, 'member was', 'members were')} in the cut, {len(parts)} contributed",
-                checkpoint=c.id,
-            )
+            members = plural(c.members, "member was", "members were")
+            findings.add("I4", f"{members} in the cut, {len(parts)} contributed", c.id)
         _union(history, c, findings)
         _spans(history, c, findings)
+        if digest({tp: m.to_offset for tp, m in history.merged[c.id].items()}) != c.hash:
+            findings.add("I5", "the hash of its merged map is not the one it was merged with", c.id)
 
 
 def _stamps(history: History, c: Checkpoint, findings: Findings) -> None:
@@ -142,16 +132,16 @@ def _stamps(history: History, c: Checkpoint, findings: Findings) -> None:
     holding = {o.member for o in history.contributed.get(c.id, ())}
     for p in history.contributions.get(c.id, ()):
         if (p.member, p.incarnation) not in expected:
-            findings.add("I8", f"{p.member} ({p.incarnation}) contributed, and was not expected", checkpoint=c.id)
+            findings.add("I8", f"{p.member} ({p.incarnation}) contributed, and was not expected", c.id)
         any_generation = c.generation == ANY_GENERATION or p.member not in holding
         generation = p.generation if any_generation else c.generation
         if (p.epoch, p.base, p.generation) != (c.epoch, c.parent, generation):
             stamp = f"epoch {p.epoch}, head {p.base} and generation {p.generation}"
             text = f"{p.member} contributed from {stamp}; the cut is of {c.epoch}, {c.parent} and {c.generation}"
-            findings.add("I8", text, checkpoint=c.id)
+            findings.add("I8", text, c.id)
         rows = sum(s.rows for s in history.segments.get(c.id, ()) if s.member == p.member)
         if rows != p.rows:
-            findings.add("I4", f"{p.member} contributed {plural(p.rows, 'row')}, its segments {rows}", checkpoint=c.id)
+            findings.add("I4", f"{p.member} contributed {plural(p.rows, 'row')}, its segments {rows}", c.id)
 
 
 def _union(history: History, c: Checkpoint, findings: Findings) -> None:
@@ -160,7 +150,7 @@ def _union(history: History, c: Checkpoint, findings: Findings) -> None:
     for o in history.contributed.get(c.id, ()):
         tp = TP(o.topic, o.partition)
         if tp in claimed:
-            findings.add("I4", f"{tp} is claimed by {claimed[tp]} and by {o.member}", checkpoint=c.id, tp=tp)
+            findings.add("I4", f"{tp} is claimed by {claimed[tp]} and by {o.member}", c.id, tp)
         claimed[tp], parts[tp] = o.member, (o.from_offset, o.to_offset, o.rows)
     merged = history.merged[c.id]
     fillers, left_out = history.fillers.get(c.id, ()), set(c.without)
@@ -168,18 +158,18 @@ def _union(history: History, c: Checkpoint, findings: Findings) -> None:
     stays = {tp: at for f in fillers if f.member in left_out for tp, at in f.offsets.items()}
     for tp in sorted(fixed ^ parts.keys()):
         what = "was fixed for the cut, and nobody contributed it" if tp in fixed else "was contributed, and not fixed"
-        findings.add("I4", f"{tp} {what}", checkpoint=c.id, tp=tp)
+        findings.add("I4", f"{tp} {what}", c.id, tp)
     for tp, part in sorted(parts.items()):
         m = merged.get(tp)
-        if m is None or (m.from_offset, m.to_offset, m.rows) != part or m.member != claimed[tp]:
-            has = m and (m.from_offset, m.to_offset, m.rows)
-            findings.add("I4", f"{claimed[tp]} contributed {part} of {tp}; the merge has {has}", checkpoint=c.id, tp=tp)
+        has = m and (m.from_offset, m.to_offset, m.rows)
+        if m is None or has != part or m.member != claimed[tp]:
+            findings.add("I4", f"{claimed[tp]} contributed {part} of {tp}; the merge has {has}", c.id, tp)
     before = history.merged.get(c.parent)
     for tp in sorted(merged.keys() - parts.keys()):
         m, old = merged[tp], before.get(tp) if before is not None else None
         as_before = before is None or m.to_offset == stays.get(tp, old and old.to_offset)
         if m.member or m.rows or m.from_offset != m.to_offset or not as_before:
-            findings.add("I4", f"{tp} is merged, and nobody contributed it", checkpoint=c.id, tp=tp)
+            findings.add("I4", f"{tp} is merged, and nobody contributed it", c.id, tp)
 
 
 def _spans(history: History, c: Checkpoint, findings: Findings) -> None:
@@ -187,25 +177,19 @@ def _spans(history: History, c: Checkpoint, findings: Findings) -> None:
     segments = history.segments.get(c.id, [])
     contributors = {(p.member, p.incarnation) for p in history.contributions.get(c.id, ())}
     offsets = [(tp, m.from_offset, m.to_offset, m.rows) for tp, m in history.merged[c.id].items()]
-    hole = broken_spans(offsets, [span for s in segments for span in s.spans])
-    if hole:
-        findings.add("I1", f"the segments do not chain: {hole}", checkpoint=c.id)
-    if sum(s.rows for s in segments) != c.rows or sum(m.rows for m in history.merged[c.id].values()) != c.rows:
-        findings.add(
-            "I2", f"it says {plural(c.rows, 'row')}, its segments {sum(s.rows for s in segments)}", checkpoint=c.id
-        )
+    if hole := broken_spans(offsets, [span for s in segments for span in s.spans]):
+        findings.add("I1", f"the segments do not chain: {hole}", c.id)
+    rows = sum(s.rows for s in segments)
+    if rows != c.rows or sum(m.rows for m in history.merged[c.id].values()) != c.rows:
+        findings.add("I2", f"it says {plural(c.rows, 'row')}, its segments {rows}", c.id)
     for s in segments:
         name = SegmentName.parse(s.path)
         if (s.member, s.incarnation) not in contributors or s.epoch != c.epoch:
             who = f"{s.member} ({s.incarnation}, epoch {s.epoch})"
-            findings.add("I8", f"{who} wrote a segment of it and did not contribute", checkpoint=c.id, path=s.path)
+            findings.add("I8", f"{who} wrote a segment of it and did not contribute", c.id, path=s.path)
         if name is None or (name.uid, name.epoch, name.number) != (history.region.uid, c.epoch, c.id):
-            findings.add(
-                "I8",
-                f"a segment of it is not of epoch {c.epoch}, or of another checkpoint",
-                checkpoint=c.id,
-                path=s.path,
-            )
+            text = f"a segment of it is not of epoch {c.epoch}, or of another checkpoint"
+            findings.add("I8", text, c.id, path=s.path)
 
 
 def statuses(history: History, findings: Findings) -> None:
@@ -216,72 +200,38 @@ def statuses(history: History, findings: Findings) -> None:
     for c in history.checkpoints.values():
         if c.status is CheckpointStatus.OPEN:
             if c.id != region.open_cut:
-                findings.add("I8", f"it is open, and the region has {region.open_cut} open", checkpoint=c.id)
+                findings.add("I8", f"it is open, and the region has {region.open_cut} open", c.id)
             _stamps(history, c, findings)
         elif c.status not in KEPT:
             for what in history.left_of(c.id):
-                findings.add("I9", f"it is {c.status.lower()}, and its {what} are left", checkpoint=c.id)
-        if c.status is CheckpointStatus.RETIRED:
-            kept = sum(rows for *_, rows in archived(c))
-            if kept != c.rows:
-                text = f"its archive has {plural(kept, 'row')}, it merged {c.rows}"
-                findings.add("I9", text, checkpoint=c.id)
+                findings.add("I9", f"it is {c.status.lower()}, and its {what} are left", c.id)
+        if c.status is CheckpointStatus.RETIRED and (kept := sum(rows for *_, rows in archived(c))) != c.rows:
+            findings.add("I9", f"its archive has {plural(kept, 'row')}, it merged {c.rows}", c.id)
     for checkpoint in sorted(history.segments.keys() - history.checkpoints.keys()):
         path = history.segments[checkpoint][0].path
-        findings.add("I13", "segments are named of a checkpoint that is unknown", checkpoint=checkpoint, path=path)
+        findings.add("I13", "segments are named of a checkpoint that is unknown", checkpoint, path=path)
     for c in history.on_line:
         if c.status not in (CheckpointStatus.MERGED, CheckpointStatus.RETIRED):
-            findings.add("I1", f"it is on the line, and {c.status.lower()}", checkpoint=c.id)
+            findings.add("I1", f"it is on the line, and {c.status.lower()}", c.id)
 
 
-def constancy(history: History, findings: Findings, seen: Remembered) -> None:
-    """I5: a merge never changes; nor does an initial offset (SPEC X1)."""
-    if seen.uid and seen.uid != history.region.uid:
-        findings.add("I6", f"the region's uid was {seen.uid} and is {history.region.uid}")
-        return
-    seen.uid = history.region.uid
-    for c in history.kept:
-        now = {tp: m.to_offset for tp, m in history.merged[c.id].items()}
-        if digest(now) != c.hash:
-            findings.add("I5", "the hash of its merged map is not the one it was merged with", checkpoint=c.id)
-        if seen.hashes.setdefault(c.id, c.hash) != c.hash or seen.maps.setdefault(c.id, now) != now:
-            findings.add("I5", f"it changed since an earlier look{_changed(seen.maps[c.id], now)}", checkpoint=c.id)
-    for i in history.initials:
-        before = seen.initials.setdefault((i.topic_id, i.partition), i.offset)
-        if before != i.offset:
-            tp = TP(i.topic, i.partition)
-            findings.add("I5", f"the initial offset of {tp} was {before} and is {i.offset}", tp=tp, offset=i.offset)
-
-
-def _changed(before: Mapping[TP, int], now: Mapping[TP, int]) -> str:
-    tp = next((tp for tp in sorted(before.keys() | now.keys()) if before.get(tp) != now.get(tp)), None)
-    return "" if tp is None else f": {tp} was {before.get(tp)} and is {now.get(tp)}"
-
-
-def monotonicity(history: History, findings: Findings, seen: Remembered) -> None:
-    """I6: ids, epochs and versions only grow; the head goes back only by a recorded reset, which raises the epoch."""
+def monotonicity(history: History, findings: Findings) -> None:
+    """I6: ids and epochs only grow; the head goes back only by a recorded reset, which raises the epoch."""
     region = history.region
-    for name in COUNTERS:
-        last, now = seen.counters.get(name, 0), getattr(region, name)
-        if now < last:
-            findings.add("I6", f"{name} was {last} and is {now}")
-        seen.counters[name] = max(last, now)
     newest = max(history.checkpoints, default=0)
     if not newest <= region.opened <= region.filling:
         text = f"checkpoint {newest} is there; {region.opened} is the last that was opened, {region.filling} the last handed out"
-        findings.add("I6", text, checkpoint=newest)
+        findings.add("I6", text, newest)
     before: Checkpoint | None = None
     for c in history.heads:
         if before is not None and c.epoch < before.epoch:
-            findings.add(
-                "I6", f"it is of epoch {c.epoch}, and checkpoint {before.id} of {before.epoch}", checkpoint=c.id
-            )
+            findings.add("I6", f"it is of epoch {c.epoch}, and checkpoint {before.id} of {before.epoch}", c.id)
         head = history.head_in(c.epoch, before)
         parent_is_kept = not c.parent or c.parent in history.checkpoints  # else what led here is forgotten
         if head is not None and c.parent != head and parent_is_kept:
             text = f"its parent is {c.parent}, and the head was {head}: no reset says how it went back"
-            findings.add("I6", text, checkpoint=c.id)
+            findings.add("I6", text, c.id)
         before = c
     head = history.head_in(region.epoch, before)
     if head is not None and head != region.head:
-        findings.add("I6", f"the head is {region.head}; the last that is recorded is {head}", checkpoint=region.head)
+        findings.add("I6", f"the head is {region.head}; the last that is recorded is {head}", region.head)

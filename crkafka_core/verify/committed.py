@@ -31,9 +31,8 @@ def commits(
     submitted = _submitted(history, known)
     for tp, commit in sorted(committed.items()):
         if commit.offset > ends[tp][1]:
-            findings.add(
-                "I12", f"{tp} is committed at {commit.offset}, and ends at {ends[tp][1]}", tp=tp, offset=commit.offset
-            )
+            text = f"{tp} is committed at {commit.offset}, and ends at {ends[tp][1]}"
+            findings.add("I12", text, tp=tp, offset=commit.offset)
         metadata = CommitMetadata.parse(commit.metadata)
         if metadata is None or metadata.uid != history.region.uid:
             if tp not in head:
@@ -44,25 +43,18 @@ def commits(
             findings.add("I12", text, tp=tp, offset=commit.offset)
         if quiet and tp in head and commit.offset != head[tp].to_offset:
             text = f"{tp} is committed at {commit.offset}; {HEAD_ENDS} {head[tp].to_offset}"
-            findings.add("I12", text, checkpoint=history.region.head, tp=tp, offset=commit.offset)
+            findings.add("I12", text, history.region.head, tp, commit.offset)
     if quiet:
         for tp in sorted(head.keys() - committed.keys()):
-            findings.add(
-                "I12",
-                f"{tp} is not committed; {HEAD_ENDS} {head[tp].to_offset}",
-                checkpoint=history.region.head,
-                tp=tp,
-            )
+            findings.add("I12", f"{tp} is not committed; {HEAD_ENDS} {head[tp].to_offset}", history.region.head, tp)
 
 
 def _submitted(history: History, known: Mapping[TP, str]) -> dict[TP, int]:
     """Partition → the highest offset that was ever merged of its present topic, by rows and archives."""
     highest: dict[TP, int] = {}
     for c in history.checkpoints.values():
-        stops: list[tuple[TP, str | None, int]]
-        stops = [(tp, m.topic_id, m.to_offset) for tp, m in history.merged.get(c.id, {}).items()]
-        stops += [(tp, topic_id, stop) for tp, topic_id, _, stop, _ in archived(c)]
-        for tp, topic_id, stop in stops:
+        merged = ((tp, m.topic_id, m.to_offset) for tp, m in history.merged.get(c.id, {}).items())
+        for tp, topic_id, stop in (*merged, *((tp, topic_id, stop) for tp, topic_id, _, stop, _ in archived(c))):
             if known.get(tp) == topic_id:
                 highest[tp] = max(highest.get(tp, 0), stop)
     return highest

@@ -18,6 +18,8 @@ from crkafka_core.verify.ledger import Ledger, sequences
 from crkafka_core.verify.verdict import Findings
 
 COLUMNS = ("topic", "partition", "offset")
+NULL = -1
+"""Stands for a null among whole numbers."""
 STRANGE = "landed that nobody committed"
 
 
@@ -39,7 +41,7 @@ class Stretch:
         return np.asarray(self.landed.column("offset").combine_chunks())
 
     def differs(self, findings: Findings, text: str, offset: int) -> None:
-        findings.add(self.invariant, f"{self.tp}{text}", checkpoint=self.checkpoint, tp=self.tp, offset=offset)
+        findings.add(self.invariant, f"{self.tp}{text}", self.checkpoint, self.tp, offset)
 
 
 class Truth:
@@ -53,7 +55,7 @@ class Truth:
         """Report where the landed rows differ; returns how many of them were compared."""
         return 0
 
-    def count(self, tp: TP, topic_id: str | None, start: int, stop: int) -> int | None:
+    def count(self, tp: TP, topic_id: str, start: int, stop: int) -> int | None:
         """The number of records in a range; None when it cannot be known cheaply."""
         return None
 
@@ -69,9 +71,9 @@ class LedgerTruth(Truth):
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._cache: dict[tuple[TP, str | None], tuple[np.ndarray, np.ndarray]] = {}
+        self._cache: dict[tuple[TP, str], tuple[np.ndarray, np.ndarray]] = {}
 
-    def _range(self, tp: TP, topic_id: str | None, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+    def _range(self, tp: TP, topic_id: str, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         if (tp, topic_id) not in self._cache:
             self._cache[tp, topic_id] = self._ledger.of(tp, topic_id)
         offsets, seqs = self._cache[tp, topic_id]
@@ -89,7 +91,7 @@ class LedgerTruth(Truth):
                 part.differs(findings, text, int(offsets[at]))
         return len(part.offsets)
 
-    def count(self, tp: TP, topic_id: str | None, start: int, stop: int) -> int | None:
+    def count(self, tp: TP, topic_id: str, start: int, stop: int) -> int | None:
         return len(self._range(tp, topic_id, start, stop)[0])
 
 
@@ -137,12 +139,16 @@ class KafkaTruth(Truth):
     def _compare_columns(
         self, part: Stretch, produced: pa.Table, headers: Mapping[int, Headers], findings: Findings
     ) -> None:
-        different = {name: _first(produced.column(name), part.landed.column(name)) for name in produced.column_names}
-        different["headers"] = _first_headers(part.tp, headers, part.landed.column("headers"), findings)
-        for name, at in different.items():
-            if at is not None:
-                part.differs(findings, f" landed another {name} than Kafka has", int(part.offsets[at]))
-                return
+        pairs = {name: (produced.column(name), part.landed.column(name)) for name in produced.column_names}
+        different = {
+            name: next(i for i in range(len(landed)) if expected[i] != landed[i])
+            for name, (expected, landed) in pairs.items()
+            if not expected.equals(landed)
+        }
+        at = _first_headers(part.tp, headers, part.landed.column("headers"), findings)
+        different |= {} if at is None else {"headers": at}
+        for name in list(different)[:1]:
+            part.differs(findings, f" landed another {name} than Kafka has", int(part.offsets[different[name]]))
 
     def _not_expired(self, part: Stretch, findings: Findings) -> Stretch:
         """The part of the stretch that Kafka has not expired."""
@@ -156,12 +162,12 @@ class KafkaTruth(Truth):
     def _not_cleaned(self, part: Stretch, due: np.ndarray, findings: Findings) -> Stretch:
         """The part of the stretch that compaction has left in Kafka: rows cleaned away cannot be compared."""
         topic, uncleaned = part.tp.topic, np.isin(part.offsets, due)
-        if uncleaned.all() or self._compacted.get(topic) is False:
+        compacted = self._compacted.get(topic)
+        if uncleaned.all() or compacted is False:
             return part
-        if topic not in self._compacted:
-            findings.note(
-                f"whether {topic} is compacted could not be asked: if it is, what landed and nobody committed may be cleaned away since"
-            )
+        if compacted is None:
+            unknown = f"whether {topic} is compacted could not be asked"
+            findings.note(f"{unknown}: if it is, what landed and nobody committed may be cleaned away since")
             return part
         findings.note(f"{topic} is compacted: what landed of it and was cleaned away since was not compared")
         return replace(part, landed=part.landed.filter(pa.array(uncleaned)).combine_chunks())
@@ -174,13 +180,6 @@ class KafkaTruth(Truth):
         has = "is gone" if now is None else f"has the id {now} now"
         findings.note(f"{topic} with id {topic_id} could not be compared: the topic of this name {has}")
         return True
-
-
-def _first(produced: pa.ChunkedArray, landed: pa.ChunkedArray) -> int | None:
-    """The first row in which the two columns differ."""
-    if produced.equals(landed):
-        return None
-    return next(i for i in range(len(landed)) if produced[i] != landed[i])
 
 
 def _first_headers(tp: TP, produced: Mapping[int, Headers], landed: pa.ChunkedArray, findings: Findings) -> int | None:
@@ -197,23 +196,36 @@ def _first_headers(tp: TP, produced: Mapping[int, Headers], landed: pa.ChunkedAr
 
 def compare_offsets(part: Stretch, due: np.ndarray, findings: Findings) -> bool:
     """Whether exactly these offsets landed; reports the first that is missing, unexpected or doubled."""
-    if np.array_equal(due, part.offsets):
+    landed = part.offsets
+    if np.array_equal(due, landed):
         return True
-    for offset, words in _differences(due, part.offsets):
-        part.differs(findings, f": {words}", offset)
+    values, counts = np.unique(landed, return_counts=True)
+    missing, strange, twice = np.setdiff1d(due, values), np.setdiff1d(values, due), values[counts > 1]
+    lacking = f"{len(missing)} of {plural(len(due), 'committed record')} did not land"
+    differences = [(missing, lacking), (strange, f"{plural(len(strange), 'record')} {STRANGE}")]
+    differences.append((twice, f"{plural(len(twice), 'record')} landed more than once"))
+    if not any(len(offsets) for offsets, _ in differences):
+        differences.append((landed[due != landed], "the records landed in another order"))
+    for offsets, words in differences:
+        if len(offsets):
+            part.differs(findings, f": {words}", int(offsets[0]))
     return False
 
 
-def _differences(due: np.ndarray, got: np.ndarray) -> Iterator[tuple[int, str]]:
-    missing, strange = np.setdiff1d(due, got), np.setdiff1d(got, due)
-    values, counts = np.unique(got, return_counts=True)
-    twice = values[counts > 1]
-    if len(missing):
-        yield int(missing[0]), f"{len(missing)} of {plural(len(due), 'committed record')} did not land"
-    if len(strange):
-        yield int(strange[0]), f"{plural(len(strange), 'record')} {STRANGE}"
-    if len(twice):
-        yield int(twice[0]), f"{plural(len(twice), 'record')} landed more than once"
-    if not len(missing) and not len(strange) and not len(twice):
-        at = int(np.flatnonzero(due != got)[0])
-        yield int(got[at]), "the records landed in another order"
+def whole(values: pa.Array) -> np.ndarray:
+    """Whole numbers, `NULL` for nulls."""
+    return np.asarray(values.fill_null(NULL)).astype(np.int64)
+
+
+def by_partition(
+    topic: pa.Array, partition: pa.Array, checkpoints: np.ndarray | int = 0
+) -> Iterator[tuple[int, TP, np.ndarray]]:
+    """Each checkpoint and partition of the rows, and the numbers of the rows that have them, in order; an unknown topic is ""."""
+    topics = topic.dictionary_encode()
+    keys = (np.broadcast_to(checkpoints, len(topic)), whole(topics.indices), whole(partition))
+    order = np.lexsort(keys[::-1])
+    ordered = np.stack([key[order] for key in keys])
+    starts = np.flatnonzero(np.any(np.diff(ordered, axis=1, prepend=ordered[:, :1] - 1) != 0, axis=0)).tolist()
+    for at, stop in zip(starts, [*starts[1:], len(order)], strict=False):
+        checkpoint, code, number = ordered[:, at].tolist()
+        yield checkpoint, TP(topics.dictionary[code].as_py() if code >= 0 else "", number), order[at:stop]

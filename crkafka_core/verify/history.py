@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from copy import copy
+from functools import cached_property
+from typing import Any
 
 from crkafka_core.control import Cond, Reader
 from crkafka_core.model.offsets import TP
@@ -20,59 +21,45 @@ from crkafka_core.model.rows import (
     MergedOffset,
     Region,
     Reset,
-    Row,
     Segment,
     Start,
 )
 
-R = TypeVar("R", bound=Row)
-_NO_IDS: Mapping[TP, str | None] = {}
 KEPT = (CheckpointStatus.MERGED, CheckpointStatus.SUPERSEDED)
 
 
-@dataclass(frozen=True)
 class History:
     """Rows by checkpoint, those of the open cut included."""
 
-    region: Region
-    checkpoints: dict[int, Checkpoint]
-    line: tuple[int, ...]
-    """Ids from birth to the head, as far as the archive goes."""
-    merged: dict[int, dict[TP, MergedOffset]]
-    segments: dict[int, list[Segment]]
-    fillers: dict[int, list[Filler]]
-    contributions: dict[int, list[Contribution]]
-    contributed: dict[int, list[ContributedOffset]]
-    initials: tuple[Initial, ...]
-    starts: tuple[Start, ...]
-    resets: tuple[Reset, ...]
-    """Oldest first; the oldest are forgotten."""
-
-    @classmethod
-    def read(cls, reader: Reader, region: Region, ids: Sequence[int] = ()) -> History:
+    def __init__(self, reader: Reader, region: Region, ids: Sequence[int] = ()) -> None:
         """Read one snapshot, of these checkpoints alone if any are named."""
-        named: tuple[Cond, ...] = (("checkpoint", "in", tuple(ids)),) if ids else ()
-        merged: defaultdict[int, dict[TP, MergedOffset]] = defaultdict(dict)
+        named: list[Cond] = [("checkpoint", "in", tuple(ids))] if ids else []
+        own: list[Cond] = [("id", "in", tuple(ids))] if ids else []
+        self.region = region
+        self.checkpoints = {c.id: c for c in reader.select(Checkpoint, *own, order=("id",))}
+        self.line = tuple(reader.line(region.head)) if region.head else ()
+        """Ids from birth to the head, as far as the archive goes."""
+        self.merged: defaultdict[int, dict[TP, MergedOffset]] = defaultdict(dict)
         for m in reader.select(MergedOffset, *named):
-            merged[m.checkpoint][TP(m.topic, m.partition)] = m
-        own: tuple[Cond, ...] = (("id", "in", tuple(ids)),) if ids else ()
-        return cls(
-            region=region,
-            checkpoints={c.id: c for c in reader.select(Checkpoint, *own, order=("id",))},
-            line=tuple(reader.line(region.head)) if region.head else (),
-            merged=merged,
-            segments=_by_checkpoint(reader.select(Segment, *named)),
-            fillers=_by_checkpoint(reader.select(Filler, *named)),
-            contributions=_by_checkpoint(reader.select(Contribution, *named)),
-            contributed=_by_checkpoint(reader.select(ContributedOffset, *named)),
-            initials=tuple(reader.select(Initial)),
-            starts=tuple(reader.select(Start)),
-            resets=tuple(reader.select(Reset, order=("epoch",))),
-        )
+            self.merged[m.checkpoint][TP(m.topic, m.partition)] = m
+        self.segments: dict[int, list[Segment]] = _by_checkpoint(reader.select(Segment, *named))
+        self.fillers: dict[int, list[Filler]] = _by_checkpoint(reader.select(Filler, *named))
+        self.contributions: dict[int, list[Contribution]] = _by_checkpoint(reader.select(Contribution, *named))
+        self.contributed: dict[int, list[ContributedOffset]] = _by_checkpoint(reader.select(ContributedOffset, *named))
+        self.initials, self.starts = reader.select(Initial), reader.select(Start)
+        self.resets = reader.select(Reset, order=("epoch",))
+        """Oldest first; the oldest are forgotten."""
 
     def only(self, ids: Collection[int]) -> History:
         """The same history with these checkpoints alone."""
-        return replace(self, checkpoints={i: c for i, c in self.checkpoints.items() if i in ids})
+        part = copy(self)
+        part.checkpoints = {i: c for i, c in self.checkpoints.items() if i in ids}
+        return part
+
+    @cached_property
+    def firsts(self) -> dict[tuple[str, TP], int]:
+        """(id of a topic, partition) → the initial offset."""
+        return {(i.topic_id, TP(i.topic, i.partition)): i.offset for i in self.initials}
 
     @property
     def kept(self) -> list[Checkpoint]:
@@ -92,14 +79,9 @@ class History:
 
     def left_of(self, checkpoint: int) -> list[str]:
         """Kinds of rows that a checkpoint has beside its own row."""
-        parts: dict[str, Mapping[int, object]] = {
-            "fillers": self.fillers,
-            "contributions": self.contributions,
-            "contributed offsets": self.contributed,
-            "merged offsets": self.merged,
-            "segments": self.segments,
-        }
-        return [what for what, rows in parts.items() if rows.get(checkpoint)]
+        rows: dict[str, Mapping[int, object]] = {"fillers": self.fillers, "contributions": self.contributions}
+        rows |= {"contributed offsets": self.contributed, "merged offsets": self.merged, "segments": self.segments}
+        return [kind for kind, by_checkpoint in rows.items() if by_checkpoint.get(checkpoint)]
 
     @property
     def on_line(self) -> list[Checkpoint]:
@@ -114,21 +96,16 @@ class History:
         )
 
 
-def archived(c: Checkpoint, known: Mapping[TP, str | None] = _NO_IDS) -> Iterator[tuple[TP, str | None, int, int, int]]:
-    """Each partition of a retired checkpoint: the id of its topic, the begin and end of its range, and rows.
-
-    `known`: ids of topics for which the archive has none.
-    """
-    ids = json.loads(c.archive_topics_json or "{}")
-    for topic, partitions in json.loads(c.archive_json or "{}").items():
+def archived(c: Checkpoint) -> Iterator[tuple[TP, str, int, int, int]]:
+    """Each partition of a retired checkpoint: the id of its topic, the begin and end of its range, and rows."""
+    ids = json.loads(c.archive_topics_json)
+    for topic, partitions in json.loads(c.archive_json).items():
         for partition, (start, stop, rows, *_) in partitions.items():
-            tp = TP(topic, int(partition))
-            yield tp, ids.get(topic, known.get(tp, "")), start, stop, rows
+            yield TP(topic, int(partition)), ids.get(topic, ""), start, stop, rows
 
 
-def _by_checkpoint(rows: list[R]) -> dict[int, list[R]]:
-    sorted_in: defaultdict[int, list[R]] = defaultdict(list)
+def _by_checkpoint(rows: list[Any]) -> dict[int, list[Any]]:
+    sorted_in: defaultdict[int, list[Any]] = defaultdict(list)
     for row in rows:
-        which: Any = row
-        sorted_in[which.checkpoint].append(row)
+        sorted_in[row.checkpoint].append(row)
     return sorted_in

@@ -1,7 +1,4 @@
-"""Rows of declared tables: each record of the line once, and no superseded row (SPEC K6, I2, I3).
-
-Read from the tables' own files, without Spark. The code that writes and repairs tables is not used, except to list the files of a version.
-"""
+"""Rows of declared tables: each record of the line once, and no superseded row (SPEC K6, I2, I3)."""
 
 from __future__ import annotations
 
@@ -13,54 +10,53 @@ import pyarrow as pa
 
 from crkafka_core.lake.handle import Handle
 from crkafka_core.lake.port import CHECKPOINT
+from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.plural import plural
-from crkafka_core.model.rows import Table, TableCommit
+from crkafka_core.model.rows import Table
+from crkafka_core.plane import tables as plane
+from crkafka_core.plane.reading import KafkaRange
 from crkafka_core.plane.tables import DONE, FENCE
-from crkafka_core.segments import rows as parquet
 from crkafka_core.segments.errors import SegmentMissing
-from crkafka_core.verify.entries import DataFile
-from crkafka_core.verify.iceberg_files import OnlySpark, Unreadable
+from crkafka_core.verify.compare import NULL, by_partition, whole
 from crkafka_core.verify.last_of_keys import LastOfEachKey
-from crkafka_core.verify.steady import families, steady
-from crkafka_core.verify.tables import NONE, NOWHERE, Range, Tables, groups, whole
+from crkafka_core.verify.steady import steady
+from crkafka_core.verify.table_files import DataFile, NotCompared, Unreadable, other_columns
+from crkafka_core.verify.tables import Tables, named
 from crkafka_core.verify.verdict import Findings
 
 
 def look(region: Handle, findings: Findings) -> tuple[str, ...]:
     """Compare every declared table whose files can be read here; returns the names of those compared."""
     compared: list[str] = []
-    for family in region.plane.read(families):
-        moment = steady(region, family, findings)
-        if moment is not None:
-            state, snapshots = moment
+    declared = region.plane.read(lambda reader, _: plane.families(reader.select(Table)))
+    for family in sorted([t.name for t in each] for each in declared):
+        try:
+            state, snapshots = steady(region, family)
             compare(Tables(region, state, snapshots, findings))
             compared += family
+        except NotCompared as reason:
+            findings.note(f"{named(family)}: {reason}; they were not compared")
+        except ConfigError as error:
+            findings.note(f"{named(family)}: could not be compared: {error.message}")
+        except SegmentMissing as gone:
+            findings.add("K6", f"{named(family)}: {gone.message}")
+        except Unreadable as damaged:
+            findings.add("K6", f"{named(family)}: {damaged}")
     return tuple(sorted(compared))
 
 
 def compare(tables: Tables) -> None:
     """Report rows that are in the tables and should not be, and those that are missing."""
-    try:
-        for table in tables.state.family:
-            _compare_history(tables, table)
-        keyed = [t for t in tables.state.family if tables.keys.get(t.name)]
-        rest = [t for t in tables.state.family if t not in keyed]
-        rows = _RowByRow(tables, rest, whole=not keyed)
-        if rest:
-            rows.run()
-        for table in keyed:
-            LastOfEachKey(tables, table, rows.offsets if rest else {}).compare()
-    except SegmentMissing as gone:
-        tables.say(tables.state.family, gone.message)
-    except Unreadable as damaged:
-        tables.say(tables.state.family, str(damaged))
-    except OnlySpark as only:
-        tables.findings.note(f"{tables.state.words}: {only}; they were not compared")
-    except parquet.OtherColumns as odd:
-        tables.findings.note(
-            f"{tables.state.words}: the file {odd} lacks columns that tell its rows; they were not compared"
-        )
+    for table in tables.state.family:
+        _compare_history(tables, table)
+    keyed = [t for t in tables.state.family if tables.keys.get(t.name)]
+    rest = [t for t in tables.state.family if t not in keyed]
+    rows = _RowByRow(tables, rest, whole=not keyed)
+    if rest:
+        rows.run()
+    for table in keyed:
+        LastOfEachKey(tables, table, rows.offsets if rest else {}).compare()
 
 
 def _compare_history(tables: Tables, table: Table) -> None:
@@ -74,9 +70,8 @@ def _compare_history(tables: Tables, table: Table) -> None:
     # The table's own state has the version up to which all commits are accounted for, ours or not.
     settled = snapshot.settled(tables.state.uid, table.name)
     if foreign := [entry for entry in snapshot.since(str(settled)) if not entry.uid and entry.changes_rows]:
-        tables.say(
-            [table], f"{plural(len(foreign), 'commit')} of another program, the first is version {foreign[0].version}"
-        )
+        text = f"{plural(len(foreign), 'commit')} of another program, the first is version {foreign[0].version}"
+        tables.say([table], text)
 
 
 class _RowByRow:
@@ -94,13 +89,13 @@ class _RowByRow:
     def run(self) -> None:
         """Read the files by their least checkpoint, and judge a checkpoint once no later file can have rows of it."""
         everything = [(table, file) for table in self.family for file in self.tables.files(table)]
-        everything.sort(key=lambda each: each[1].lowest.get(CHECKPOINT, -1))
+        everything.sort(key=lambda each: NULL if each[1].least is None else each[1].least)
         pending: dict[int, dict[TP, list[np.ndarray]]] = {}
         for at, (table, file) in enumerate(everything):
             columns = self.tables.place_columns(table) if self.tables.placed else []
             for batch in self.tables.batches(table, file, [*columns, CHECKPOINT]):
                 self._sort_in(pending, table, file, batch)
-            coming = everything[at + 1][1].lowest.get(CHECKPOINT) if at + 1 < len(everything) else None
+            coming = everything[at + 1][1].least if at + 1 < len(everything) else None
             self._judge_all(pending, [c for c in pending if coming is not None and c < coming])
         self._judge_all(pending, [*pending, *(c for c in self._left if c not in pending)])
         for table in self.family:
@@ -109,21 +104,20 @@ class _RowByRow:
     def _sort_in(
         self, pending: dict[int, dict[TP, list[np.ndarray]]], table: Table, file: DataFile, batch: pa.RecordBatch
     ) -> None:
-        placed = self.tables.placed
         topic, partition, offset = (
-            (batch.column(name) for name in self.tables.place_columns(table))
-            if placed
-            else (pa.repeat("", batch.num_rows), pa.repeat(0, batch.num_rows), pa.repeat(0, batch.num_rows))
+            pa.repeat("", batch.num_rows),
+            pa.repeat(0, batch.num_rows),
+            pa.repeat(0, batch.num_rows),
         )
-        encoded = topic.dictionary_encode()
-        topics, codes = encoded.dictionary.to_pylist(), whole(encoded.indices)
-        partitions, offsets = _numbers(file, partition), _numbers(file, offset)
-        ids = whole(batch.column(CHECKPOINT))
-        for (checkpoint, code, number), rows in groups(ids, codes, partitions):
-            tp = TP(topics[code] if code >= 0 else "", number)
+        if self.tables.placed:
+            topic, partition, offset = (batch.column(name) for name in self.tables.place_columns(table))
+        if not (pa.types.is_integer(partition.type) and pa.types.is_integer(offset.type)):
+            raise other_columns(file)  # another program may have given them another type
+        offsets = whole(offset)
+        for checkpoint, tp, rows in by_partition(topic, partition, whole(batch.column(CHECKPOINT))):
             pending.setdefault(checkpoint, {}).setdefault(tp, []).append(offsets[rows])
             self.counts[table.name, checkpoint] += len(rows)
-            if not self.whole and placed:
+            if not self.whole and self.tables.placed:
                 self.offsets.setdefault((checkpoint, tp), []).append(offsets[rows])
 
     def _judge_all(self, pending: dict[int, dict[TP, list[np.ndarray]]], ids: Collection[int]) -> None:
@@ -132,16 +126,13 @@ class _RowByRow:
             rows = {tp: np.sort(np.concatenate(parts)) for tp, parts in pending.pop(checkpoint, {}).items()}
             if checkpoint in self.tables.expected:
                 self._judge(checkpoint, rows)
-            elif checkpoint == NOWHERE or not self.tables.belongs(checkpoint):
-                self._report_stray(checkpoint, rows)
-
-    def _report_stray(self, checkpoint: int, rows: Mapping[TP, np.ndarray]) -> None:
-        tp = min(rows)
-        count, place = sum(map(len, rows.values())), (tp, int(rows[tp][0])) if self.tables.placed else (None, None)
-        if checkpoint == NOWHERE:
-            self._say(f"{plural(count, 'row')} of no checkpoint that belongs there", 0, *place)
-        else:
-            self._say(f"{plural(count, 'row')} of a checkpoint that is not on the line", checkpoint, *place)
+            elif checkpoint == NULL or not self.tables.belongs(checkpoint):
+                tp, count = min(rows), plural(sum(map(len, rows.values())), "row")
+                place = (tp, int(rows[tp][0])) if self.tables.placed else (None, None)
+                no = (
+                    "no checkpoint that belongs there" if checkpoint == NULL else "a checkpoint that is not on the line"
+                )
+                self._say(f"{count} of {no}", max(checkpoint, 0), *place)
 
     def _say(self, text: str, checkpoint: int, tp: TP | None = None, offset: int | None = None) -> None:
         self.tables.say(self.family, text, checkpoint, tp, offset)
@@ -155,17 +146,13 @@ class _RowByRow:
                 self._say(f"{plural(count, 'row')}, and {due} were merged", checkpoint)
             return
         for tp in sorted(expected.keys() | rows.keys()):
-            self._judge_offsets(checkpoint, tp, rows.get(tp, NONE), expected.get(tp, []))
+            self._judge_offsets(checkpoint, tp, rows.get(tp, np.zeros(0, np.int64)), expected.get(tp, []))
 
-    def _judge_offsets(self, checkpoint: int, tp: TP, landed: np.ndarray, expected: Sequence[Range]) -> None:
+    def _judge_offsets(self, checkpoint: int, tp: TP, landed: np.ndarray, expected: Sequence[KafkaRange]) -> None:
         twice = landed[1:][np.diff(landed) == 0]
         if len(twice):
-            self._say(
-                f"{plural(len(np.unique(twice)), 'record is', 'records are')} there more than once",
-                checkpoint,
-                tp,
-                int(twice[0]),
-            )
+            text = f"{plural(len(np.unique(twice)), 'record is', 'records are')} there more than once"
+            self._say(text, checkpoint, tp, int(twice[0]))
         landed, due, inside = np.unique(landed), sum(r.rows for r in expected), 0
         strange = np.ones(len(landed), bool)
         for r in expected:
@@ -177,42 +164,18 @@ class _RowByRow:
             self._say(f"{plural(int(strange.sum()), 'row')} outside of what was merged", checkpoint, tp, offset)
         if inside > due or (self.whole and checkpoint not in self.tables.skipped and inside < due):
             whole = (np.arange(r.start, r.stop) for r in expected if r.rows == r.stop - r.start)
-            missing = next(
-                (int(lacking[0]) for offsets in whole if len(lacking := np.setdiff1d(offsets, landed))), None
-            )
+            lacking = (np.setdiff1d(offsets, landed) for offsets in whole)
+            missing = next((int(offsets[0]) for offsets in lacking if len(offsets)), None)
             self._say(f"{inside} of {plural(due, 'record is', 'records are')} there", checkpoint, tp, missing)
 
     def _as_committed(self, table: Table) -> None:
         """Row counts against those of each acknowledged commit: the only check for rows that a program makes."""
-        state, uncounted = self.tables.state, 0
+        state = self.tables.state
         for commit in () if self.tables.adopted else state.commits[table.name]:
             if commit.status != DONE or commit.kind == FENCE:
                 continue
-            filled = state.filled(commit)
-            counts = [i for i in filled if state.counting[table.name].get(i) == commit.number]
-            expected = state.counted(commit)
-            if expected is not None:
-                for i in counts:
-                    self._compare_count(table, commit, [i], expected[i])
-            elif counts == filled:
-                self._compare_count(table, commit, counts, commit.rows)
-            elif not self.tables.placed:
-                uncounted += len(counts)
-        if uncounted:
-            self.tables.findings.note(
-                f"table {table.name}: rows of {plural(uncounted, 'checkpoint')} were not counted: they were written together with others "
-                "that have been written again or left behind since, and nothing tells how many rows each had"
-            )
-
-    def _compare_count(self, table: Table, commit: TableCommit, ids: Sequence[int], expected: int) -> None:
-        rows = sum(self.counts[table.name, i] for i in ids)
-        if rows != expected:
-            text = f"{plural(rows, 'row')} of what commit {commit.number} wrote; it had {expected} when it was acknowledged"
-            self.tables.say([table], text, ids[-1])
-
-
-def _numbers(file: DataFile, values: pa.Array) -> np.ndarray:
-    """The values of a column; another program may have given it a type that is no integer."""
-    if not pa.types.is_integer(values.type):
-        raise parquet.OtherColumns(file.path)
-    return whole(values)
+            for checkpoint, due in state.counted(commit).items():
+                rows = self.counts[table.name, checkpoint]
+                if state.counting[table.name].get(checkpoint) == commit.number and rows != due:
+                    text = f"{plural(rows, 'row')} of what commit {commit.number} wrote; it had {due} when it was acknowledged"
+                    self.tables.say([table], text, checkpoint)

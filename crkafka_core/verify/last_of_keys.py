@@ -13,7 +13,8 @@ from crkafka_core.model.offsets import TP
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Table
 from crkafka_core.segments import rows as parquet
-from crkafka_core.verify.tables import Tables, groups, whole
+from crkafka_core.verify.compare import by_partition, whole
+from crkafka_core.verify.tables import Tables
 
 
 class LastOfEachKey:
@@ -40,83 +41,60 @@ class LastOfEachKey:
 
     def _rows(self) -> pa.Table:
         """Keys, checkpoint and place of each row."""
-        place = self.tables.place_columns(self.table)
-        kept = place if self.tables.typed else place[1:]  # a shape need not keep the topic
-        schema = pa.schema(
-            [("topic", pa.string()), ("partition", pa.int64()), ("offset", pa.int64()), (CHECKPOINT, pa.int64())]
-        )
+        columns = [*self.tables.place_columns(self.table), CHECKPOINT]
+        needed = columns if self.tables.typed else columns[1:]  # a shape need not keep the topic
+        kinds = {"topic": pa.string(), "partition": pa.int64(), "offset": pa.int64(), CHECKPOINT: pa.int64()}
         parts = []
         for file in self.tables.files(self.table):
-            for batch in self.tables.batches(self.table, file, list(dict.fromkeys([*self.keys, *kept, CHECKPOINT]))):
-                columns = {f"key {k}": batch.column(k) for k in self.keys}
-                given = [
-                    batch.column(c) if c in batch.schema.names else pa.nulls(batch.num_rows)
-                    for c in (*place, CHECKPOINT)
-                ]
-                columns |= {field.name: c.cast(field.type) for field, c in zip(schema, given, strict=True)}
-                parts.append(pa.table(columns))
-        return pa.concat_tables(parts, promote_options="permissive") if parts else schema.empty_table()
+            for batch in self.tables.batches(self.table, file, list(dict.fromkeys([*self.keys, *needed]))):
+                rows = {f"key {k}": batch.column(k) for k in self.keys}
+                for column, (name, kind) in zip(columns, kinds.items(), strict=True):
+                    known = column in batch.schema.names
+                    rows[name] = batch.column(column).cast(kind) if known else pa.nulls(batch.num_rows, kind)
+                parts.append(pa.table(rows))
+        return pa.concat_tables(parts, promote_options="permissive") if parts else pa.schema(kinds).empty_table()
 
     def _each_key_once(self, rows: pa.Table) -> None:
         if not rows.num_rows:
             return
-        counted = rows.group_by([f"key {k}" for k in self.keys]).aggregate(
-            [([], "count_all"), ("offset", "max"), ("partition", "max")]
-        )
+        counted = rows.group_by([f"key {k}" for k in self.keys]).aggregate([([], "count_all"), ("offset", "max")])
         twice = counted.filter(pc.greater(counted["count_all"], 1))
         if twice.num_rows:
-            self._say(
-                f"{plural(twice.num_rows, 'key has', 'keys have')} more than one row",
-                offset=twice["offset_max"][0].as_py(),
-            )
+            text = f"{plural(twice.num_rows, 'key has', 'keys have')} more than one row"
+            self._say(text, offset=twice["offset_max"][0].as_py())
 
-    def _belonging(self, rows_read: pa.Table) -> None:
+    def _belonging(self, rows: pa.Table) -> None:
         """Each row is a record of a checkpoint of the line."""
-        topic = rows_read["topic"].combine_chunks().dictionary_encode()
-        topics, codes = topic.dictionary.to_pylist(), whole(topic.indices)
-        ids, partitions, offsets = (
-            whole(rows_read[name].combine_chunks()) for name in (CHECKPOINT, "partition", "offset")
+        topic, partition, offset, ids = (
+            rows[name].combine_chunks() for name in ("topic", "partition", "offset", CHECKPOINT)
         )
-        for (checkpoint, code, partition), rows in groups(ids, codes, partitions):
-            tp, row_offsets = TP(topics[code] if code >= 0 else "", partition), offsets[rows]
-            if checkpoint not in self.tables.expected:
+        for checkpoint, tp, at in by_partition(topic, partition, whole(ids)):
+            offsets, expected = whole(offset)[at], self.tables.expected.get(checkpoint)
+            if expected is None:
                 if not self.tables.belongs(checkpoint):
-                    self._say(
-                        f"{plural(len(rows), 'row')} of a checkpoint that is not on the line",
-                        checkpoint,
-                        tp,
-                        int(row_offsets[0]),
-                    )
+                    text = f"{plural(len(at), 'row')} of a checkpoint that is not on the line"
+                    self._say(text, checkpoint, tp, int(offsets[0]))
                 continue
-            known = self.tables.expected[checkpoint].items()
-            ranges = [
-                r for at, taken in known if at.partition == partition and tp.topic in ("", at.topic) for r in taken
-            ]
-            inside = (
-                np.any([(r.start <= row_offsets) & (row_offsets < r.stop) for r in ranges], axis=0)
-                if ranges
-                else np.zeros(len(row_offsets), bool)
-            )
-            if not np.all(inside):
-                self._say("a row outside of what was merged", checkpoint, tp, int(row_offsets[~inside][0]))
+            strange = np.ones(len(offsets), bool)
+            for r in (r for taken in expected.values() for r in taken):
+                if r.partition == tp.partition and tp.topic in ("", r.topic):
+                    strange &= (offsets < r.start) | (offsets >= r.stop)
+            if strange.any():
+                self._say("a row outside of what was merged", checkpoint, tp, int(offsets[strange][0]))
 
     def _last_ones(self, rows: pa.Table) -> None:
         """Compare each key's row with its last decodable record in the kept segments; a tombstone has no row.
 
         A key of which a record was erased is left out: the table may have had the record before it was.
         """
-        last, alive, left_out = self._replayed()
+        last, left_out = self._replayed()
         if self._retired():
             self.tables.findings.note(
                 f"table {self.table.name}: rows of keys that are in retired checkpoints alone were not compared with their records"
             )
-        named = f"key {self.keys[0]}"
-        present = {
-            (row[named], row["topic"], row["partition"], row["offset"])
-            for row in rows.to_pylist()
-            if row[named] not in left_out
-        }
-        due = {(key, *last[key][1:]) for key in alive - left_out}
+        columns = (rows[name].to_pylist() for name in (f"key {self.keys[0]}", "topic", "partition", "offset"))
+        present = {row for row in zip(*columns, strict=True) if row[0] not in left_out}
+        due = {(key, *row[1:4]) for key, row in last.items() if not row[4] and key not in left_out}
         for key, topic, partition, offset in sorted(due - present, key=lambda row: row[1:]):
             self._say("the last record of its key has no row", last[key][0], TP(topic, partition), offset)
         strange = sorted((row[1:], row[0]) for row in present - due if row[0] in last)
@@ -127,31 +105,23 @@ class LastOfEachKey:
             _, topic, partition, offset = min(unknown, key=lambda row: row[1:])
             self._say(f"{plural(len(unknown), 'row')} with a key that no record has", 0, TP(topic, partition), offset)
 
-    def _replayed(self) -> tuple[dict[bytes, tuple[int, str, int, int]], set[bytes], set[bytes]]:
-        """Key → checkpoint and place of its last record; keys that are not deleted; keys of which a record was erased."""
-        last: dict[bytes, tuple[int, str, int, int]] = {}
-        alive: set[bytes] = set()
+    def _replayed(self) -> tuple[dict[bytes, tuple[int, str, int, int, bool]], set[bytes]]:
+        """Key → checkpoint and place of its last record, and whether that deletes it; keys of which a record was erased."""
+        last: dict[bytes, tuple[int, str, int, int, bool]] = {}
         left_out: set[bytes] = set()
-        erased = {
-            (piece.checkpoint, TP(r.topic, r.partition), r.start)
-            for piece in self.tables.state.pieces
-            for r in (piece.ranges if piece.erased else ())
-        }
+        erased = {(r.checkpoint, r.tp, r.start) for p in self.tables.state.pieces if p.erased for r in p.ranges}
         for checkpoint, batch in self._records():
-            gone = batch.column("value").is_null().to_pylist()
+            deleted = batch.column("value").is_null().to_pylist()
             columns = [batch.column(name).to_pylist() for name in ("key", "topic", "partition", "offset")]
-            for key, topic, partition, offset, deleted in zip(*columns, gone, strict=True):
+            for key, topic, partition, offset, deletes in zip(*columns, deleted, strict=True):
                 if not self.tables.takes(checkpoint, topic):
                     continue
-                place = checkpoint, topic, partition, offset
-                if (checkpoint, TP(topic, partition), offset) in erased:
+                tp, row = TP(topic, partition), (checkpoint, topic, partition, offset, deletes)
+                if (checkpoint, tp, offset) in erased:
                     left_out.add(key)
-                bad = offset in self.bad.get((checkpoint, TP(topic, partition)), ())
-                if bad or (key in last and last[key] > place):
-                    continue
-                last[key] = place
-                (alive.discard if deleted else alive.add)(key)
-        return last, alive, left_out
+                if offset not in self.bad.get((checkpoint, tp), ()) and (key not in last or last[key] < row):
+                    last[key] = row
+        return last, left_out
 
     def _retired(self) -> bool:
         return self.tables.state.forgotten or any(piece.segment is None for piece in self.tables.state.pieces)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -14,14 +14,7 @@ from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.plural import plural
 
-_SCHEMA = pa.schema(
-    [
-        pa.field("topic", pa.string()),
-        pa.field("partition", pa.int32()),
-        pa.field("offset", pa.int64()),
-        pa.field("seq", pa.int64()),
-    ]
-)
+_SCHEMA = pa.schema({"topic": pa.string(), "partition": pa.int32(), "offset": pa.int64(), "seq": pa.int64()})
 _RUN = b"run"
 SEQ_AT = slice(9, 21)
 """Where a value has its sequence number: after eight letters of the run and a blank."""
@@ -30,12 +23,6 @@ SEQ_AT = slice(9, 21)
 def value_of(run: str, seq: int, topic: str, padding: bytes = b"") -> bytes:
     """The value of a record: run, number, topic and padding, readable in any tool."""
     return b"%s %012d %s " % (run.encode(), seq, topic.encode()) + padding
-
-
-def parse(value: bytes) -> tuple[str, int, str]:
-    """Run, number and topic of a value that a generator wrote."""
-    run, seq, topic, _ = value.split(b" ", 3)
-    return run.decode(), int(seq), topic.decode()
 
 
 def sequences(values: pa.ChunkedArray | pa.Array) -> np.ndarray:
@@ -102,21 +89,15 @@ class Ledger:
             current = sum(len(offsets) for parts in self._parts.values() for offsets, _ in parts)
             return current + sum(len(offsets) for offsets, _ in self._deleted.values()) - self._lost
 
-    def table(self, *, starting: Mapping[TP, int] | None = None, upto: Mapping[TP, int] | None = None) -> pa.Table:
-        """Records as topic, partition, offset and seq, in that order; of each partition only `[starting, upto)`, if given.
-
-        Deleted topics have no rows. With `upto`, a partition that it does not name has none.
-        """
-        tables = []
+    def table(self) -> pa.Table:
+        """Records as topic, partition, offset and seq, in that order; deleted topics have no rows."""
+        tables = [_SCHEMA.empty_table()]
         for tp in sorted(self.tps):
             offsets, seqs = self.of(tp)
-            first = 0 if starting is None else int(np.searchsorted(offsets, starting.get(tp, 0)))
-            last = len(offsets) if upto is None else int(np.searchsorted(offsets, upto.get(tp, 0)))
-            offsets, seqs = offsets[first:last], seqs[first:last]
             columns = [[tp.topic] * len(offsets), np.full(len(offsets), tp.partition, np.int32), offsets, seqs]
             arrays = [pa.array(column, type=field.type) for column, field in zip(columns, _SCHEMA, strict=True)]
             tables.append(pa.Table.from_arrays(arrays, schema=_SCHEMA))
-        return pa.concat_tables(tables) if tables else _SCHEMA.empty_table()
+        return pa.concat_tables(tables)
 
     def save(self, path: Path) -> None:
         """Write it to a file, for a check in another process."""

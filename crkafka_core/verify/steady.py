@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
 
 from crkafka_core.config.location import in_catalog
@@ -14,119 +13,64 @@ from crkafka_core.lake.folder import folder_of
 from crkafka_core.lake.formats import open_log
 from crkafka_core.lake.handle import Handle
 from crkafka_core.lake.iceberg.table import IcebergLog
-from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.rows import Checkpoint, Region, Table, TableCommit
 from crkafka_core.plane import contents, tables
-from crkafka_core.plane.contents import Piece
-from crkafka_core.verify.delta_files import DeltaFiles
-from crkafka_core.verify.iceberg_files import IcebergFiles, OnlySpark, Unreadable
-from crkafka_core.verify.verdict import Findings
+from crkafka_core.verify.table_files import DeltaFiles, IcebergFiles, NotCompared, Snapshot
 
-Snapshot = DeltaFiles | IcebergFiles
 PATIENCE = 60.0
 """Seconds for which a table that is being written is waited for."""
 _SOON = 0.2
 _pause = time.sleep
 
 
-def families(reader: Reader, row: Region) -> list[tuple[str, ...]]:
-    """Tables that are written together, since each row is in one of them."""
-    return sorted(tuple(t.name for t in family) for family in tables.families(reader.select(Table)))
-
-
-@dataclass(frozen=True)
 class State:
     """Tables of one shape as SQL has them, in one snapshot."""
 
-    uid: str
-    family: tuple[Table, ...]
-    written: bool
-    """A writer holds one of the tables at this moment."""
-    fence_due: bool
-    """A rewind has not been followed yet."""
-    torn: bool
-    """The last pass has been acknowledged for some of the tables only."""
-    commits: Mapping[str, tuple[TableCommit, ...]]
-    line: frozenset[int]
-    live: tuple[int, ...]
-    """Checkpoints whose rows all of the tables have."""
-    pieces: tuple[Piece, ...]
-    belongs: Callable[[int], bool]
-    forgotten: bool
-    counting: Mapping[str, Mapping[int, int]]
-    """Table → checkpoint → the commit that counts for it."""
-    empty: frozenset[int]
-    """Checkpoints without rows."""
-    given: Mapping[int, int]
-    """Checkpoint → rows that one pass gave all of the tables."""
+    def __init__(self, reader: Reader, row: Region, family: Sequence[str]) -> None:
+        self.uid, self.line = row.uid, frozenset(reader.line(row.head))
+        self.family = tuple(tables.of(reader, name) for name in family)
+        self.commits = {t.name: tuple(tables.commits(reader, t)) for t in self.family}
+        self.written = any(tables.writer(reader, name) for name in family)
+        """A writer holds one of the tables at this moment."""
+        self.fence_due = any(t.owes_fence for t in self.family)
+        """A rewind has not been followed yet."""
+        writes = [(t.acknowledged, tables.last_write(reader, t)) for t in self.family]
+        self.torn = len({(number, last.token if last is not None else "") for number, last in writes}) > 1
+        """The last pass has been acknowledged for some of the tables only."""
+        least = min(self.family, key=lambda t: t.acknowledged)
+        self.live = tuple(contents.live_in(reader, row, least))
+        """Checkpoints whose rows all of the tables have."""
+        self.pieces = tuple(contents.pieces(reader, row, self.live))
+        self.belongs = contents.belonging(reader, row, least)
+        self.forgotten = contents.forgotten(reader, row)
+        self.counting = {t.name: contents.counting(reader, row, t) for t in self.family}
+        """Table → checkpoint → the commit that counts for it."""
+        self.empty = frozenset(reader.column(Checkpoint, "id", ("rows", "=", 0)))
+        """Checkpoints without rows."""
+        self.counts = {i: list[tuple[str, int]]() for i in self.live if least.shape}
+        """Live checkpoint of tables with a shape → token and rows of the commit that counts for it, of each table that has one."""
+        for t in self.family:
+            by_number = {c.number: (c.token, c.counts) for c in self.commits[t.name]}
+            for i in self.counts.keys() & self.counting[t.name].keys():
+                token, rows = by_number[self.counting[t.name][i]]
+                self.counts[i].append((token, rows.get(i, 0)))
 
-    @property
-    def words(self) -> str:
-        return f"table{'s' if len(self.family) > 1 else ''} {', '.join(t.name for t in self.family)}"
-
-    def filled(self, commit: TableCommit) -> list[int]:
-        """Checkpoints that the commit wrote, without those that have no rows."""
-        return [i for i in commit.checkpoints if i not in self.empty]
-
-    def counted(self, commit: TableCommit) -> dict[int, int] | None:
-        """Checkpoint → rows, as counted when the commit was acknowledged; None if only their sum was counted."""
-        filled = self.filled(commit)
-        if commit.counts_json:
-            counts = commit.counts
-            return {i: counts.get(i, 0) for i in filled}
-        return {filled[0]: commit.rows} if len(filled) == 1 else None
+    def counted(self, commit: TableCommit) -> dict[int, int]:
+        """Checkpoint → its rows as they were counted with the commit, without those that have no rows."""
+        counts = commit.counts  # of each table with a shape
+        return {i: counts.get(i, 0) for i in commit.checkpoints if i not in self.empty}
 
     def same(self, other: State) -> bool:
         return (self.family, self.commits) == (other.family, other.commits)
 
 
-def _state(reader: Reader, row: Region, family: Sequence[str]) -> State:
-    declared = tuple(tables.of(reader, name) for name in family)
-    least = min(declared, key=lambda t: t.acknowledged)
-    live = contents.live_in(reader, row, least)
-    passes = {
-        (t.acknowledged, last.token if (last := tables.last_write(reader, t)) is not None else "") for t in declared
-    }
-    return State(
-        row.uid,
-        declared,
-        any(tables.writer(reader, name) for name in family),
-        any(t.owes_fence for t in declared),
-        len(passes) > 1,
-        {t.name: tuple(tables.commits(reader, t)) for t in declared},
-        frozenset(reader.line(row.head)),
-        tuple(live),
-        tuple(contents.pieces(reader, row, live)),
-        contents.belonging(reader, row, least),
-        contents.forgotten(reader, row),
-        {t.name: contents.counting(reader, row, t) for t in declared},
-        frozenset(reader.column(Checkpoint, "id", ("rows", "=", 0))),
-        contents.given(reader, row, declared) if declared[0].shape else {},
-    )
-
-
-def steady(
-    region: Handle, family: Sequence[str], findings: Findings
-) -> tuple[State, dict[str, Snapshot | None]] | None:
-    """The tables with all commits acknowledged in SQL; None, with a note, if no such moment comes or files cannot be read."""
-    end, ask = time.monotonic() + PATIENCE, partial(_state, family=family)
+def steady(region: Handle, family: Sequence[str]) -> tuple[State, dict[str, Snapshot | None]]:
+    """The tables with all commits acknowledged in SQL. `NotCompared` if no such moment comes."""
+    end, ask = time.monotonic() + PATIENCE, partial(State, family=family)
     while True:
         before = region.plane.read(ask)
-        if unread := [t for t in before.family if in_catalog(t.path) and t.layout != tables.FILES]:
-            findings.note(f"{before.words}: the catalog of {unread[0].path} cannot be reached; they were not compared")
-            return None
-        if absent := _not_configured(region, before):
-            findings.note(
-                f"{before.words}: {absent} is not in the configuration any more, which says of which records and keys its rows are; "
-                "they were not compared"
-            )
-            return None
-        if before.fence_due:
-            findings.note(f"{before.words}: a rewind is still to be followed, and they were not compared")
-            return None
-        snapshots = _snapshots(region, before, findings)
-        if snapshots is None:
-            return None
+        _check_comparable(region, before)
+        snapshots = {t.name: _snapshot(region, t) for t in before.family}
         after = region.plane.read(ask)
         if not before.same(after):
             unsteady = "they change all the time"
@@ -137,41 +81,33 @@ def steady(
         else:
             return after, snapshots
         if time.monotonic() > end or (before.same(after) and not after.written):
-            findings.note(f"{before.words}: {unsteady}; they were not compared")
-            return None
+            raise NotCompared(unsteady)
         _pause(_SOON)
 
 
-def _snapshots(region: Handle, state: State, findings: Findings) -> dict[str, Snapshot | None] | None:
-    """Table → snapshot; None, with a note or a finding, if one cannot be read."""
-    try:
-        return {t.name: _snapshot(region, t) for t in state.family}
-    except ConfigError as error:
-        findings.note(f"{state.words}: could not be compared: {error.message}")
-    except OnlySpark as only:
-        findings.note(f"{state.words}: {only}; they were not compared")
-    except Unreadable as damaged:
-        findings.add("K6", f"{state.words}: {damaged}")
-    return None
-
-
-def _snapshot(region: Handle, table: Table) -> Snapshot | None:
-    if table.format == "delta":
-        return DeltaFiles.open(table.path, region.config.resolve().storage_options)
-    if in_catalog(table.path):
-        log = open_log(region, table)
-        current = log.newest() if isinstance(log, IcebergLog) else None
-        return None if current is None else IcebergFiles(log.storage, current[0].content)
-    storage = folder_of(table.path, region.config.resolve().storage_options)
-    return IcebergFiles.open(storage)
-
-
-def _not_configured(region: Handle, state: State) -> str:
-    """The first name that the configuration no longer declares, of the typed table or of tables with a shape; empty: none."""
+def _check_comparable(region: Handle, state: State) -> None:
+    """Refuse tables that SQL and the configuration alone show not to be comparable."""
+    if unread := [t.path for t in state.family if in_catalog(t.path) and t.layout != tables.FILES]:
+        raise NotCompared(f"the catalog of {unread[0]} cannot be reached")
     shape = state.family[0].shape
     typed = name_of(shape)
     needed = [typed] if typed else [t.name for t in state.family if t.shape]
-    return next((name for name in needed if region.config.table(name, shape) is None), "")
+    if absent := [name for name in needed if region.config.table(name, shape) is None]:
+        why = "is not in the configuration any more, which says of which records and keys its rows are"
+        raise NotCompared(f"{absent[0]} {why}")
+    if state.fence_due:
+        raise NotCompared("a rewind is still to be followed")
+
+
+def _snapshot(region: Handle, table: Table) -> Snapshot | None:
+    options = region.config.resolve().storage_options
+    if table.format == "delta":
+        return DeltaFiles.open(table.path, options)
+    if not in_catalog(table.path):
+        return IcebergFiles.open(folder_of(table.path, options))
+    log = open_log(region, table)
+    current = log.newest() if isinstance(log, IcebergLog) else None
+    return None if current is None else IcebergFiles(log.storage, current[0].content)
 
 
 def _has_unacknowledged(state: State, table: Table, snapshot: Snapshot | None) -> bool:

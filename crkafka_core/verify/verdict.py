@@ -5,16 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from crkafka_core.model.errors import Refused
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.plural import plural
 
 PER_INVARIANT = 5
 """Findings of one invariant that are kept; the others are counted."""
-
-
-class InvariantBroken(Refused):
-    """A verified region breaks its contract. Reaction: keep everything as it is, and look at the first finding."""
 
 
 @dataclass(frozen=True)
@@ -74,43 +69,18 @@ class Verdict:
         return not self.broken
 
     def __str__(self) -> str:
-        where = f"{plural(self.checkpoints, 'checkpoint')} and {plural(self.segments, 'segment')}"
-        what = f"{plural(self.rows, 'row')} in {where}"
+        checked = f"{plural(self.rows, 'row')} in {plural(self.checkpoints, 'checkpoint')} and {plural(self.segments, 'segment')}"
         if self.rows:
-            some = (
-                ""
-                if self.truth not in ("kafka", "ledger") or self.compared == self.rows
-                else f"{self.compared} of them "
-            )
-            what += f", {some}compared with {'Kafka' if self.truth == 'kafka' else self.truth}"
+            partly = self.truth in ("kafka", "ledger") and self.compared != self.rows
+            truth = "Kafka" if self.truth == "kafka" else self.truth
+            checked += f", {f'{self.compared} of them ' if partly else ''}compared with {truth}"
         if self.tables:
-            what += f", and for {plural(len(self.tables), 'declared table')}"
+            checked += f", and for {plural(len(self.tables), 'declared table')}"
         if self.ok:
-            return f"Region {self.region} at head {self.head}: every invariant holds for {what}."
+            return f"Region {self.region} at head {self.head}: every invariant holds for {checked}."
         counts = ", ".join(f"{name} × {count}" for name, count in sorted(self.broken.items()))
-        return "\n  ".join(
-            [f"Region {self.region} at head {self.head}: broken: {counts}; looked at {what}.", *map(str, self.findings)]
-        )
-
-    def require(self) -> Verdict:
-        """The verdict itself; raises `InvariantBroken` with the findings if it has any."""
-        if not self.ok:
-            raise InvariantBroken(
-                str(self), hint="Nothing was changed. Keep the control plane and the segments as they are."
-            )
-        return self
-
-
-@dataclass
-class Remembered:
-    """Values that may never change or fall, as earlier verifications saw them (I5, X1); pass the same one to each."""
-
-    uid: str = ""
-    hashes: dict[int, str] = field(default_factory=dict)
-    maps: dict[int, dict[TP, int]] = field(default_factory=dict)
-    initials: dict[tuple[str, int], int] = field(default_factory=dict)
-    counters: dict[str, int] = field(default_factory=dict)
-    """Column of the region's row → its highest value so far."""
+        first = f"Region {self.region} at head {self.head}: broken: {counts}; looked at {checked}."
+        return "\n  ".join([first, *map(str, self.findings)])
 
 
 class Findings:
@@ -125,7 +95,6 @@ class Findings:
         self,
         invariant: str,
         text: str,
-        *,
         checkpoint: int = 0,
         tp: TP | None = None,
         offset: int | None = None,

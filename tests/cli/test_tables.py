@@ -119,7 +119,7 @@ def test_a_ledger_that_is_none_is_told(landing: Landing, crkafka: Crkafka) -> No
 
 
 def test_what_was_written_since_a_reset_during_verify_is_no_orphan(landing: Landing) -> None:
-    history = landing.region.plane.read(History.read)
+    history = landing.region.plane.read(History)
     epoch, head, storage = history.region.epoch, history.region.head, landing.region.storage()
     for path in (
         segment_path(landing.uid, epoch + 1, "later", head + 1, 0),
@@ -127,7 +127,7 @@ def test_what_was_written_since_a_reset_during_verify_is_no_orphan(landing: Land
     ):
         (Path(storage.root) / path).parent.mkdir(exist_ok=True)
         (Path(storage.root) / path).touch()
-    assert orphans(history, storage, Findings(), collected=False) == 1
+    assert orphans(history, storage) == 1
 
 
 def test_a_verify_that_dies_holds_retirement_back_for_minutes_and_one_that_lives_as_long_as_it_reads(

@@ -92,7 +92,7 @@ def test_5_killed_after_writing_a_segment_before_naming_it(pair: Scenario) -> No
     _without(pair, pair.cut().id, 1)
     assert pair.check().orphans > 0
     assert pair.region.retire().orphans > 0
-    assert pair.verify(collected=True).orphans == 0
+    assert pair.verify().orphans == 0
 
 
 def test_9_frozen_past_its_session_and_woken_has_no_effect(pair: Scenario) -> None:

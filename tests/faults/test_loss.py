@@ -20,9 +20,9 @@ from crkafka_core.model.rows import Initial, Segment, Start
 from crkafka_core.plane import permits
 from crkafka_core.region import Region
 from crkafka_core.segments.scan import read_with_topics
-from crkafka_core.verify.verdict import Remembered
 from crkafka_core.verify.verify import verify
 from tests.rigs.scenario import Scenario
+from tests.rigs.seen import Remembered
 
 Make = Callable[..., Scenario]
 

@@ -40,7 +40,7 @@ def test_40_full_disk_aborts_the_cut_and_leaves_no_temporary_file(pair: Scenario
     assert pair.region.status().region.consecutive == 0
     pair.check()
     pair.region.retire()
-    assert pair.verify(collected=True).orphans == 0
+    assert pair.verify().orphans == 0
 
 
 def test_65_storage_away_for_a_while_backs_off_and_does_not_count(scenario: Make) -> None:
@@ -154,4 +154,4 @@ def test_52_retirement_and_orphans_during_an_open_cut_touch_nothing_that_is_name
     verdict = s.finish_and_verify()
     assert verdict.retired >= 5
     s.region.retire()
-    s.verify(collected=True, quiet=True)
+    assert s.verify(quiet=True).orphans == 0

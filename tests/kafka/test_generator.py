@@ -13,7 +13,7 @@ import pytest
 from crkafka_core.dev.kafka import KafkaCluster
 from crkafka_core.model.offsets import TP
 from crkafka_core.testing.generator import Generator, GeneratorFailed
-from crkafka_core.verify.ledger import Ledger, parse, sequences, value_of
+from crkafka_core.verify.ledger import Ledger, sequences, value_of
 from tests.kafka.conftest import MakeProbe, Probe
 
 pytestmark = pytest.mark.kafka
@@ -108,14 +108,12 @@ def test_a_ledger_is_saved_loaded_and_cut_to_a_range(tmp_path: Path) -> None:
     assert again.run == "abcdefgh"
     assert again.table().equals(ledger.table())
     assert again.of(a)[0].tolist() == [5, 6, 7, 9]
-    part = again.table(starting={a: 6}, upto={a: 9})
-    assert (part.column("offset").to_pylist(), part.column("seq").to_pylist()) == ([6, 7], [1, 2])
     assert Ledger("x").table().num_rows == 0
 
 
 def test_values_are_read_back_one_by_one_and_at_once() -> None:
     values = [value_of("abcdefgh", seq, "shop.orders", b"~" * 9) for seq in (0, 7, 999_999_999_999)]
-    assert [parse(value)[1:] for value in values] == [
+    assert [(int(number), topic.decode()) for _, number, topic, _ in (value.split(b" ", 3) for value in values)] == [
         (0, "shop.orders"),
         (7, "shop.orders"),
         (999_999_999_999, "shop.orders"),

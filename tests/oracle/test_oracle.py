@@ -32,13 +32,14 @@ from crkafka_core.protocol.commit_metadata import CommitMetadata
 from crkafka_core.segments.batch import SCHEMA, Batch
 from crkafka_core.segments.scan import hash_of, read_segment
 from crkafka_core.segments.writer import SegmentWriter
+from crkafka_core.verify import verify as verifying
 from crkafka_core.verify.committed import commits
 from crkafka_core.verify.history import History
 from crkafka_core.verify.ledger import Ledger
-from crkafka_core.verify.verdict import Findings, Remembered, Verdict
-from crkafka_core.verify.verify import verify
+from crkafka_core.verify.verdict import Findings, Verdict
 from tests.rigs.landing import Landing, records
 from tests.rigs.memory import MemoryStore
+from tests.rigs.seen import Remembered, verified
 
 P0 = TP("orders", 0)
 
@@ -63,7 +64,7 @@ class Landed:
         return self.landing.region
 
     def verify(self, **keys: Any) -> Verdict:
-        return verify(self.region, kafka=False, seen=self.seen, **keys)
+        return verified(self.region, self.seen, kafka=False, **keys)
 
     def change(self, kind: type, where: dict[str, Any], **changes: Any) -> None:
         """Doctor the first row that is found."""
@@ -297,15 +298,17 @@ def test_I9_retired_checkpoint_of_which_something_is_left(landed: Landed) -> Non
     file = Path(landed.landing.storage.root) / path  # type: ignore[attr-defined]
     content = file.read_bytes()
     landed.landing.retire(1, 2)
-    assert landed.verify(collected=True).ok, str(landed.verify(collected=True))
+    assert landed.verify().ok and not landed.verify().orphans
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(content)
-    _broken(landed.verify(collected=True), "I9", "was not collected")
+    assert landed.verify().orphans == 1
     landed.plane.do(lambda tx: tx.put(kept[0]))
     _broken(landed.verify(), "I9", "it is retired, and its merged offsets are left")
 
 
-def test_what_a_rewind_left_behind_is_not_retired_while_it_is_looked_at(landed: Landed) -> None:
+def test_what_a_rewind_left_behind_is_not_retired_while_it_is_looked_at(
+    landed: Landed, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its segments were gone before they were read: a region that was whole was told to be broken."""
     landed.plane.do(lambda tx: resets.request(tx, by="me", target=0))
     landed.land()
@@ -315,7 +318,8 @@ def test_what_a_rewind_left_behind_is_not_retired_while_it_is_looked_at(landed: 
 
     meanwhile: list[tuple[int, ...]] = []
     assert may_be_retired() == (1, 2, 3)
-    verdict = landed.verify(progress=lambda _: meanwhile.append(may_be_retired()))
+    monkeypatch.setattr(verifying.in_tables, "look", lambda *_: (meanwhile.append(may_be_retired()), ())[1])
+    verdict = landed.verify()
     assert verdict.ok and verdict.superseded == 3, str(verdict)
     assert set(meanwhile) == {()} and may_be_retired() == (1, 2, 3)
 
@@ -335,20 +339,6 @@ def test_I9_archive_that_lost_rows(landed: Landed) -> None:
     landed.landing.retire(1, 2)
     landed.change(Checkpoint, {"id": 1}, archive_json='{"orders": {"0": [0, 50, 50]}}')
     _broken(landed.verify(), "I9", "its archive has 50 rows, it merged 200")
-
-
-def test_I11_replay_that_gives_other_rows(landed: Landed) -> None:
-    def replay(after: int, upto: int) -> pa.Table:
-        paths = [landed.segment(c, m).path for c in range(after + 1, upto + 1) for m in (0, 1)]
-        return pa.concat_tables([read_segment(landed.landing.storage, p) for p in paths])
-
-    assert landed.verify(replay=replay).ok
-    _broken(landed.verify(replay=lambda a, u: replay(a, u).slice(1)), "I11", "gives 599 rows, 600 landed")
-    _broken(
-        landed.verify(replay=lambda a, u: replay(a, u).set_column(4, "offset", pa.array(range(600)))),
-        "I11",
-        "another offset",
-    )
 
 
 def test_I13_segment_that_is_gone_or_harmed(landed: Landed) -> None:
@@ -404,7 +394,7 @@ def _committed(landed: Landed, metadata: str, offset: int = 150) -> Findings:
         committed=lambda group, tps: {tp: SimpleNamespace(offset=offset, metadata=metadata) for tp in tps},
         watermarks=lambda tps, level: dict.fromkeys(tps, (0, 1_000)),
     )
-    findings, history = Findings(), landed.plane.read(History.read)
+    findings, history = Findings(), landed.plane.read(History)
     commits(history, admin, "orders", findings, quiet=False, again=lambda: history)  # type: ignore[arg-type]
     return findings
 
@@ -429,8 +419,7 @@ def test_findings_are_counted_beyond_those_that_are_kept(landed: Landed) -> None
     verdict = landed.verify()
     assert verdict.broken["I4"] > 5
     assert sum(f.invariant == "I4" for f in verdict.findings) == 5
-    with pytest.raises(Exception, match="broken: I"):
-        verdict.require()
+    assert "broken: I" in str(verdict)
 
 
 def test_a_million_records_take_seconds(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def test_C2_a_spare_of_a_new_generation_aborts_no_cut(make_kit: type[Kit]) -> No
     kit.contribute(cut, 1, 5)
     assert kit.do(lambda tx: merging.merge(tx, cut)).status is CheckpointStatus.MERGED
     findings = Findings()
-    chain.merges(kit.read(History.read), findings)
+    chain.merges(kit.read(History), findings)
     assert findings.kept == []
 
 

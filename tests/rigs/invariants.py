@@ -9,7 +9,8 @@ from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import ANY_GENERATION, Event, Region
 from crkafka_core.verify import chain
 from crkafka_core.verify.history import History
-from crkafka_core.verify.verdict import Findings, Remembered
+from crkafka_core.verify.verdict import Findings
+from tests.rigs.seen import Remembered
 
 
 class Broken(AssertionError):
@@ -33,8 +34,9 @@ class Invariants:
         row = reader.get(Region)
         if row is None:
             return
-        findings, history = Findings(), History.read(reader, row)
-        chain.by_sql(history, findings, self.seen)
+        findings, history = Findings(), History(reader, row)
+        chain.by_sql(history, findings)
+        self.seen.check(history, findings)
         for c in history.kept:  # by time: only where no clock steps back
             known = {TP(i.topic, i.partition) for i in history.initials if i.at <= c.opened_at}
             if (

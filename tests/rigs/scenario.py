@@ -7,6 +7,7 @@ import copy
 import math
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,8 +22,8 @@ from crkafka_core.hosts.processes import ProcessHost
 from crkafka_core.model.errors import CrkafkaError, Refused
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
-from crkafka_core.model.rows import Checkpoint, Event
-from crkafka_core.plane import events, starts
+from crkafka_core.model.rows import Checkpoint, Event, MemberStatus
+from crkafka_core.plane import events, roster, starts
 from crkafka_core.region import Region
 from crkafka_core.region.caught_up import consume
 from crkafka_core.testing.generator import Generator
@@ -30,11 +31,11 @@ from crkafka_core.testing.pytest_services import unique
 from crkafka_core.verify.committed import HEAD_ENDS
 from crkafka_core.verify.compare import STRANGE
 from crkafka_core.verify.ledger import Ledger
-from crkafka_core.verify.verdict import Remembered, Verdict
-from crkafka_core.verify.verify import verify
+from crkafka_core.verify.verdict import Verdict
 from tests.rigs.disturbances import freeze, stranger
 from tests.rigs.failpoints import HOOK, Failpoints
 from tests.rigs.forked import ForkedProcess
+from tests.rigs.seen import Remembered, verified
 
 SHORT: dict[str, Any] = {
     "trigger": {"manual": True},
@@ -195,6 +196,12 @@ class Scenario:
     def pids(self) -> dict[str, int]:
         return self.host.pids()
 
+    def registered_pids(self) -> dict[str, int]:
+        """Process ids of the members that are registered from this machine, by name: for a host that is Spark."""
+        rows = self.region.plane.read(lambda reader, _: roster.all_of(reader))
+        hosts = {m.name: m.host.split(" pid ") for m in rows if m.status is MemberStatus.LIVE}
+        return {name: int(at[1]) for name, at in hosts.items() if len(at) == 2 and at[0] == socket.gethostname()}
+
     def pid(self, number: int) -> int:
         """Of a living member."""
         return int(self.until(lambda: self.pids().get(self.member(number)), f"{self.member(number)} has a process"))
@@ -344,11 +351,12 @@ class Scenario:
         """
         end, cut_at = time.monotonic() + LEDGER_LAG, time.monotonic() + LEDGER_LAG / 2
         while True:
-            verdict = verify(self.region, self.ledger, seen=self.seen, **keys)
+            verdict = verified(self.region, self.seen, self.ledger, **keys)
             texts = [finding.text for finding in verdict.findings]
             passes = verdict.broken.keys() <= {"I2", "I12"} and all(STRANGE in t or HEAD_ENDS in t for t in texts)
             if verdict.ok or not passes or time.monotonic() > end:
-                return verdict.require()
+                assert verdict.ok, str(verdict)
+                return verdict
             time.sleep(0.3)
             if "I12" in verdict.broken and time.monotonic() > cut_at:
                 self.cut_soon()

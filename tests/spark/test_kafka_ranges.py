@@ -86,7 +86,7 @@ def counted(kafka: KafkaCluster, topics: list[str]) -> list[KafkaRange]:
     return landed_ranges
 
 
-def test_rows_equal_those_of_sparks_own_source(
+def test_I11_rows_equal_those_of_sparks_own_source(
     spark: SparkSession, kafka: KafkaCluster, new_topic: Callable[..., str], landing: Landing
 ) -> None:
     room = {"max.message.bytes": str(4 * 2**20)}

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from crkafka_core.config import RegionConfig
@@ -35,9 +34,7 @@ class Made:
         self.table = {"name": "t", "format": "delta", "path": str(folder / "t"), **rows, **declared}
         self.landing = Landing(MemoryStore(), folder, partitions=1, members=1, tables=[self.table])
 
-    def commit(
-        self, rows: Mapping[int, pa.Table], *, again: Sequence[int] | None = None, counts: bool = False, bad: int = 0
-    ) -> int:
+    def commit(self, rows: Mapping[int, pa.Table], *, again: Sequence[int] | None = None, bad: int = 0) -> int:
         """Rows of some checkpoints, with what comes next or `again`; the number of the commit."""
         plane = self.landing.region.plane
         permit = plane.do(lambda tx: permits.permit_commit(tx, "t", holder="h", token="", ids=again))
@@ -53,7 +50,7 @@ class Made:
                 permit,
                 version=str(version),
                 rows=sum(row_counts.values()),
-                counts=row_counts if counts else None,
+                counts=row_counts,
                 bad={permit.commit.upto: bad},
             )
         )
@@ -122,27 +119,16 @@ def test_a_commit_over_a_checkpoint_without_rows_is_counted(tmp_path: Path) -> N
     ]
 
 
-@pytest.mark.parametrize("counts", [True, False])
-def test_of_a_commit_of_which_a_part_was_written_again_the_rest_is_counted_or_told(
-    tmp_path: Path, counts: bool
-) -> None:
+def test_of_a_commit_of_which_a_part_was_written_again_the_rest_is_counted(tmp_path: Path) -> None:
     made = Made(tmp_path)
     made.landing.land(5, times=3)
-    number = made.commit({1: some(10), 2: some(10), 3: some(10)}, counts=counts)
-    made.commit({2: some(9)}, again=[2], counts=counts)
+    number = made.commit({1: some(10), 2: some(10), 3: some(10)})
+    made.commit({2: some(9)}, again=[2])
     assert not made.findings().kept
     made.write(number, 3, some(7))
-    findings = made.findings()
-    if counts:
-        assert texts(findings) == [
-            "K6: table t: 7 rows of what commit 1 wrote; it had 10 when it was acknowledged (checkpoint 3)"
-        ]
-    else:
-        assert not findings.kept
-        assert findings.notes == [
-            "table t: rows of 2 checkpoints were not counted: they were written together with others that have been written again or "
-            "left behind since, and nothing tells how many rows each had"
-        ]
+    assert texts(made.findings()) == [
+        "K6: table t: 7 rows of what commit 1 wrote; it had 10 when it was acknowledged (checkpoint 3)"
+    ]
     made.write(2, 2, some(8))
     assert "8 rows of what commit 2 wrote; it had 9" in str(made.findings().kept)
 
@@ -150,21 +136,18 @@ def test_of_a_commit_of_which_a_part_was_written_again_the_rest_is_counted_or_to
 TYPED = {"typed": {"json": "order.json"}}
 
 
-@pytest.mark.parametrize("counts", [True, False])
-def test_what_was_skipped_is_not_missing_once_a_bad_record_stops_the_table(tmp_path: Path, counts: bool) -> None:
+def test_what_was_skipped_is_not_missing_once_a_bad_record_stops_the_table(tmp_path: Path) -> None:
     made = Made(tmp_path, **TYPED, on_bad_record="skip")
     made.landing.land(5, times=2)
-    number = made.commit({1: decoded(0, 1, 2, 4), 2: decoded(5, 6, 7, 8, 9)}, counts=counts, bad=1)
+    number = made.commit({1: decoded(0, 1, 2, 4), 2: decoded(5, 6, 7, 8, 9)}, bad=1)
     for today in ("skip", "stop"):
         assert texts(made.findings(on_bad_record=today)) == []
     made.write(number, 2, decoded(5, 6, 8, 9))
-    lost = "4 rows of what commit 1 wrote; it had 5" if counts else "8 rows of what commit 1 wrote; it had 9"
+    lost = "4 rows of what commit 1 wrote; it had 5"
     for today in ("skip", "stop"):
         findings = texts(made.findings(on_bad_record=today))
         assert any(lost in each for each in findings), findings
-        assert counts == any(
-            "4 of 5 records are there (checkpoint 2, orders[0], offset 7)" in each for each in findings
-        )
+        assert any("4 of 5 records are there (checkpoint 2, orders[0], offset 7)" in each for each in findings)
 
 
 def test_a_typed_table_that_is_not_in_the_configuration_any_more_is_noted_and_not_compared(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from crkafka_core.lake.iceberg.table import IcebergLog
 from crkafka_core.lake.port import Change, Marks, Moved, NewFile
 from crkafka_core.segments.rows import batches
 from crkafka_core.segments.storage import Storage
-from crkafka_core.verify.iceberg_files import IcebergFiles
+from crkafka_core.verify.table_files import IcebergFiles
 from tests.lake.iceberg.orders import SCHEMA, UID, stamp, table_of
 
 

@@ -15,7 +15,7 @@ from crkafka_core.model.rows import (
     Region,
 )
 from crkafka_core.model.segment_name import SegmentName
-from crkafka_core.verify.verdict import Remembered
+from tests.rigs.seen import Remembered
 from tests.rigs.simulation.broker import Broker, Record
 from tests.rigs.simulation.storage import Disk
 

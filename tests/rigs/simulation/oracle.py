@@ -366,8 +366,9 @@ class Oracle(Merges):
 
     def _by_sql(self, reader: Reader) -> None:
         """What must hold of the rows by themselves, as `verify` asks it of a region in production."""
-        findings = Findings()
-        chain.by_sql(History.read(reader, self.row), findings, self.seen)
+        findings, history = Findings(), History(reader, self.row)
+        chain.by_sql(history, findings)
+        self.seen.check(history, findings)
         if findings.kept:
             raise Violation(findings.kept[0].invariant, str(findings.kept[0]))
 
