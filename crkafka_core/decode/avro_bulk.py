@@ -23,10 +23,7 @@ Read = Callable[[Cursor], pa.Array]
 """Reads one value of each record, and advances."""
 
 _MOMENTS = {
-    "timestamp-millis": 1000,
-    "timestamp-micros": 1,
-    "local-timestamp-millis": 1000,
-    "local-timestamp-micros": 1,
+    f"{local}timestamp-{unit}": micros for local in ("", "local-") for unit, micros in (("millis", 1000), ("micros", 1))
 }
 _PROMOTED = {("int", "long"), ("int", "float"), ("int", "double"), ("long", "float"), ("long", "double")} | {
     ("float", "double"),
@@ -109,12 +106,15 @@ class _Plan:
         return optional
 
     def _record(self, writer: Any, reader: Any, kind: pa.DataType | None, inside: tuple[str, ...]) -> Read:
-        if kind is None:
-            return _unwanted(self.columns(writer, reader, pa.struct([]), inside))
-        if not of.is_struct(kind) or not kind.num_fields:
+        if kind is not None and (not of.is_struct(kind) or not kind.num_fields):
             raise NoBulk(kind)
-        columns = self.columns(writer, reader, kind, inside)
-        return lambda cursor: fits.struct(cursor, kind, columns(cursor))
+        columns = self.columns(writer, reader, pa.struct([]) if kind is None else kind, inside)
+
+        def record(cursor: Cursor) -> pa.Array:
+            values = columns(cursor)
+            return pa.nulls(len(cursor.at)) if kind is None else fits.struct(cursor, kind, values)
+
+        return record
 
     def columns(
         self, writer: Any, reader: Any, kind: pa.StructType, inside: tuple[str, ...]
@@ -158,14 +158,6 @@ class _Plan:
             return fits.lists(cursor, kind, items, np.concatenate([np.empty(0, np.int64), *of_rows]))
 
         return array
-
-
-def _unwanted(read: Callable[[Cursor], Any]) -> Read:
-    def past(cursor: Cursor) -> pa.Array:
-        read(cursor)
-        return pa.nulls(len(cursor.at))
-
-    return past
 
 
 def _items(cursor: Cursor, read: Read) -> tuple[list[pa.Array], list[Numbers]]:

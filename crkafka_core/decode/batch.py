@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,10 @@ _ONE_BY_ONE = 64
 """Most values that are decoded one by one if bulk decoding refuses them all; more are halved and tried again."""
 NULL = "the value is null"
 NO_KEY = "the record has no key, and the table has one row for each"
+
+
+Decoded = tuple[pa.Array, list[str | None]]
+"""Structs, null where a value is not decoded; and the reason of each row that has one."""
 
 
 class BadRecord(Refused):
@@ -42,42 +47,39 @@ class Columns:
         self._fit: Fit = fitter(self.kind)
         self.kind = nullable(self.kind)
 
-    def decode(self, batch: pa.RecordBatch) -> tuple[pa.Array, list[str | None]]:
+    def decode(self, batch: pa.RecordBatch) -> Decoded:
         """A struct and a reason for each row. A null value is null without a reason."""
-        given, topics = batch.column(self.column), batch.column("topic")
-        parts: list[pa.Array] = []
-        reasons: list[str | None] = []
-        if not given.null_count:
-            self._in_parts(given, topics, parts, reasons)
-            return _joined(parts, self.kind), reasons
-        present = pc.indices_nonzero(pc.is_valid(given))
-        self._in_parts(given.take(present), topics.take(present), parts, reasons)
-        spread: list[str | None] = [None] * len(given)
+        values, topics, present = batch.column(self.column), batch.column("topic"), None
+        if values.null_count:
+            present = pc.indices_nonzero(pc.is_valid(values))
+            values, topics = values.take(present), topics.take(present)
+        parts = list(self._in_parts(values, topics)) if len(values) else []
+        rows = pa.concat_arrays([array for array, _ in parts]) if parts else pa.array([], self.kind)
+        reasons = [reason for _, why in parts for reason in why]
+        if present is None:
+            return rows, reasons
+        spread: list[str | None] = [None] * batch.num_rows
         for row, reason in zip(present.to_pylist(), reasons, strict=True):
             spread[row] = reason
-        return placed([_joined(parts, self.kind)], [present.to_numpy()], len(given), self.kind), spread
+        return placed([rows], [present.to_numpy()], batch.num_rows, self.kind), spread
 
-    def _in_parts(self, values: pa.Array, topics: pa.Array, parts: list[pa.Array], reasons: list[str | None]) -> None:
-        if not len(values):
-            return
+    def _in_parts(self, values: pa.Array, topics: pa.Array) -> Iterator[Decoded]:
+        """The values in bulk; if that is refused, each half alone, and a small part one by one."""
+        many: pa.Array | None = None
         if self._bulk is not None:
-            try:
+            with suppress(pa.ArrowException):
                 many = self._bulk(values)
-            except pa.ArrowException:
-                pass
-            else:
-                parts.append(self._completed(many, values, topics, reasons))
-                return
-        if self._bulk is None or len(values) <= _ONE_BY_ONE:
+        if many is not None:
+            yield self._completed(many, values, topics)
+        elif self._bulk is None or len(values) <= _ONE_BY_ONE:
             rows, why = self._one_by_one(values.to_pylist(), topics.to_pylist())
-            parts.append(_as_array(rows, why, self.kind))
-            reasons.extend(why)
-            return
-        half = len(values) // 2
-        self._in_parts(values[:half], topics[:half], parts, reasons)
-        self._in_parts(values[half:], topics[half:], parts, reasons)
+            yield _as_array(rows, why, self.kind), why
+        else:
+            half = len(values) // 2
+            yield from self._in_parts(values[:half], topics[:half])
+            yield from self._in_parts(values[half:], topics[half:])
 
-    def _completed(self, many: pa.Array, values: pa.Array, topics: pa.Array, reasons: list[str | None]) -> pa.Array:
+    def _completed(self, many: pa.Array, values: pa.Array, topics: pa.Array) -> Decoded:
         """The values decoded in bulk, completed with the others one by one."""
         why: list[str | None] = [None] * len(values)
         if many.null_count:
@@ -87,8 +89,7 @@ class Columns:
             many = placed([many, alone], [np.arange(len(values)), left.to_numpy()], len(values), self.kind)
             for row, reason in zip(left.to_pylist(), of_left, strict=True):
                 why[row] = reason
-        reasons.extend(why)
-        return many
+        return many, why
 
     def _one_by_one(self, values: Sequence[bytes], topics: Sequence[str]) -> tuple[list[Any], list[str | None]]:
         rows: list[Any] = []
@@ -99,17 +100,10 @@ class Columns:
                 reasons.append(None)
             except (OSError, CrkafkaError, MemoryError):
                 raise  # an outage: the record may be good (fault 80)
-            except Misfit as error:
-                rows.append(None)
-                reasons.append(str(error)[:500])
             except Exception as error:
                 rows.append(None)
-                reasons.append(f"{type(error).__name__}: {error}"[:500])
+                reasons.append(str(error if isinstance(error, Misfit) else f"{type(error).__name__}: {error}")[:500])
         return rows, reasons
-
-
-def _joined(parts: list[pa.Array], kind: pa.DataType) -> pa.Array:
-    return pa.concat_arrays(parts) if parts else pa.array([], kind)
 
 
 def _as_array(rows: list[Any], reasons: list[str | None], kind: pa.DataType) -> pa.Array:
@@ -128,13 +122,7 @@ def _as_array(rows: list[Any], reasons: list[str | None], kind: pa.DataType) -> 
 
 
 def decode_batch(
-    batch: pa.RecordBatch,
-    value: Columns,
-    key: Columns | None,
-    *,
-    tombstones: bool,
-    stop: bool,
-    keyed: bool = False,
+    batch: pa.RecordBatch, value: Columns, key: Columns | None, *, tombstones: bool, stop: bool, keyed: bool = False
 ) -> pa.RecordBatch:
     """The batch with columns of decoded structs and of reasons; a row with a reason has neither a decoded value nor key.
 
@@ -155,16 +143,11 @@ def decode_batch(
         ]
         columns.append(keys_decoded)
         added.append(DECODED_KEY)
-    if stop:
-        _refuse(batch, reasons)
+    bad = next((row for row, reason in enumerate(reasons) if reason is not None), None) if stop else None
+    if bad is not None:
+        raise refuse_record(batch.slice(bad, 1), str(reasons[bad]))
     columns.append(pa.array(reasons, pa.string()))
     return pa.RecordBatch.from_arrays(columns, names=[*added, REASON])
-
-
-def _refuse(batch: pa.RecordBatch, reasons: Sequence[str | None]) -> None:
-    for row, reason in enumerate(reasons):
-        if reason is not None:
-            raise refuse_record(batch.slice(row, 1), reason)
 
 
 def refuse_record(batch: pa.RecordBatch, reason: str) -> BadRecord:

@@ -17,16 +17,19 @@ import pyarrow as pa
 from pyarrow import types as of
 
 from crkafka_core.config.json_columns import MOST
-from crkafka_core.decode import avro_bulk, avro_schemas, protobuf_bulk, protobuf_names
+from crkafka_core.decode import avro_bulk, avro_schemas, protobuf_bulk
 from crkafka_core.decode.cursor import Cursor, blobs, placed
 from crkafka_core.decode.fitting import Misfit, has
 from crkafka_core.decode.json_bulk import JsonBulk
-from crkafka_core.decode.protobuf_bulk import TIMESTAMP, is_repeated
+from crkafka_core.decode.protobuf_bulk import NONE, TIMESTAMP, Indexes, is_repeated
 from crkafka_core.decode.registry import PATIENCE, Registry, Schema, UnknownSchema
 from crkafka_core.model.errors import ConfigError
 
 _LAST_ID = 2**31 - 1
 """Largest id, Java's `int`; for a larger one a registry answers 404 without the code of a missing schema."""
+
+_INVALID = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
+"""Errors of Python and fastavro for a schema that is none."""
 
 Opened = Callable[[bytes, str], Mapping[str, Any]]
 """Decodes one value of a topic; raises `Undecodable` or its library's errors. An `OSError` or `CrkafkaError` is an outage."""
@@ -215,14 +218,7 @@ def avro_schema(registry: Registry, schema: Schema, latest: Any = None) -> Any:
         return _parsed(whole, latest)
     except ConfigError as error:
         raise Undecodable(f"what the schema of its id refers to is gone: {error.message}") from error
-    except (
-        ValueError,
-        LookupError,
-        TypeError,
-        AttributeError,
-        RecursionError,
-        fastavro.schema.SchemaParseException,
-    ) as error:
+    except (*_INVALID, fastavro.schema.SchemaParseException) as error:
         raise Undecodable(f"the schema of its id cannot be read as Avro: {error}") from error
 
 
@@ -268,25 +264,25 @@ class _ProtobufOpened:
             pool.Add(each)
         self._message = message_factory.GetMessageClass(pool.FindMessageTypeByName(asked.message))
         self._registry = asked.asked()
-        self._known: dict[int, Mapping[protobuf_names.Indexes, str] | str] = {}
+        self._known: dict[int, Mapping[Indexes, str] | str] = {}
         """By id: the names of its file's messages, or the reason why it has none."""
         frame = (lambda cursor: protobuf_bulk.past_frame(cursor, self._wanted)) if asked.wire_format else None
         self.bulk = protobuf_bulk.bulk(self._message.DESCRIPTOR, kind, asked.times, frame)
 
-    def _wanted(self, number: int) -> protobuf_names.Indexes | None:
+    def _wanted(self, number: int) -> Indexes | None:
         """Indexes of this message in the schema of an id, `NONE` if it has no such message; None without a registry: any."""
         if self._registry is None:
             return self._asked.indexes
         names = self._names(number)
         if isinstance(names, str):
-            return protobuf_names.NONE
-        return next((at for at, name in names.items() if name == self._asked.message), protobuf_names.NONE)
+            return NONE
+        return next((at for at, name in names.items() if name == self._asked.message), NONE)
 
-    def _names(self, number: int) -> Mapping[protobuf_names.Indexes, str] | str:
+    def _names(self, number: int) -> Mapping[Indexes, str] | str:
         if number not in self._known:
             assert self._registry is not None
             try:
-                self._known[number] = protobuf_names.of(self._registry.schema(number, serialized=True))
+                self._known[number] = protobuf_bulk.message_names(self._registry.schema(number, serialized=True))
             except (UnknownSchema, ValueError) as error:
                 self._known[number] = str(error)
         return self._known[number]
@@ -299,7 +295,7 @@ class _ProtobufOpened:
             self._check(number, indexes)
         return plain(self._message.FromString(body), self._asked.times)
 
-    def _check(self, number: int, indexes: protobuf_names.Indexes) -> None:
+    def _check(self, number: int, indexes: Indexes) -> None:
         """Refuse a value of another message."""
         wanted = self._wanted(number)
         if wanted in (None, indexes):

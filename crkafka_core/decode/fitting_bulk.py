@@ -147,19 +147,21 @@ def texts(cursor: Cursor, values: pa.Array, kind: pa.DataType, text: bool) -> pa
     try:
         valid = values.cast(pa.string())
     except pa.ArrowInvalid:
-        wrong = np.array([not is_text(each) for each in values.to_pylist()], bool)
+        wrong = no_texts(values)
         cursor.fail(wrong)
         valid = without(values, wrong).cast(pa.string())
     return valid if of.is_string(kind) else valid.cast(kind)
 
 
-def is_text(given: bytes) -> bool:
-    """Whether bytes are UTF-8."""
-    try:
-        given.decode()
-        return True
-    except UnicodeDecodeError:
-        return False
+def no_texts(values: pa.Array) -> Numbers:
+    """Which of the bytes are not UTF-8."""
+    wrong = np.zeros(len(values), bool)
+    for at, each in enumerate(values.to_pylist()):
+        try:
+            each.decode()
+        except UnicodeDecodeError:
+            wrong[at] = True
+    return wrong
 
 
 def struct(cursor: Cursor, kind: pa.StructType, columns: dict[str, pa.Array], failed: bool = False) -> pa.Array:

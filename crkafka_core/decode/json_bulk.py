@@ -17,7 +17,7 @@ from pyarrow import types as of
 
 from crkafka_core.decode.cursor import placed, without
 from crkafka_core.decode.fitting import has, lacking, nullable
-from crkafka_core.decode.fitting_bulk import FIRST, FIRST_DAY, LAST, LAST_DAY, is_text
+from crkafka_core.decode.fitting_bulk import FIRST, FIRST_DAY, LAST, LAST_DAY, no_texts
 
 _UTC = pa.timestamp("us", tz="UTC")
 _ODD_NUMBER = r'[:\[,]\s*"?\s*[-+]?(?:[0-9.]*[eE][-+]?[0-9]{2,}|[0-9.]{50,})\s*[",}\]\s]|\\u00[2-6]'  # or a text that may hide one
@@ -72,7 +72,7 @@ class JsonBulk:
         try:
             texts, left = values.cast(pa.string()), np.zeros(len(values), bool)
         except pa.ArrowInvalid:
-            left = np.concatenate([_no_texts(values[at : at + _FEW]) for at in range(0, len(values), _FEW)])
+            left = no_texts(values)
             texts = without(values, left).cast(pa.string())
         if self._decimals:
             odd = pc.match_substring_regex(texts, _ODD_NUMBER)
@@ -131,18 +131,6 @@ class JsonBulk:
         if lacking(values, self._strict):
             raise pa.ArrowInvalid("a required value is missing")
         return values
-
-
-_FEW = 256
-
-
-def _no_texts(values: pa.Array) -> np.ndarray[Any, Any]:
-    """Which of the values are not UTF-8."""
-    try:
-        values.cast(pa.string())
-    except pa.ArrowInvalid:
-        return np.array([not is_text(each) for each in values.to_pylist()], bool)
-    return np.zeros(len(values), bool)
 
 
 _ROW = re.compile(r" in row ([0-9]+)$")

@@ -5,7 +5,7 @@ Those are messages with a repeated occurrence of a field, two fields of a `oneof
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -16,11 +16,16 @@ from crkafka_core.decode import cursor as reading
 from crkafka_core.decode import fitting_bulk as fits
 from crkafka_core.decode.cursor import Cursor, Numbers
 from crkafka_core.decode.fitting_bulk import NoBulk
+from crkafka_core.decode.registry import Schema
 
 Make = Callable[[Cursor, Numbers, Numbers], pa.Array]
 """Makes a column from values: numbers, or starts and ends of bytes."""
 
 TIMESTAMP = "google.protobuf.Timestamp"
+Indexes = tuple[int, ...]
+"""Of a message in its file, from the outermost inwards."""
+NONE: Indexes = ()
+"""The indexes of no message."""
 _VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5
 """Wire types, the lowest three bits of a tag."""
 _DEEP = 90
@@ -58,7 +63,25 @@ def _values(message: Any, known: dict[str, int]) -> int:
     return known[message.full_name]
 
 
-def past_frame(cursor: Cursor, wanted: Callable[[int], tuple[int, ...] | None]) -> None:
+def message_names(schema: Schema) -> dict[Indexes, str]:
+    """Full names of the messages of a Protobuf file in a registry; ValueError if the schema is not Protobuf."""
+    if schema.kind != "PROTOBUF":
+        raise ValueError(f"the schema of its id is {schema.kind}, not Protobuf")
+    try:
+        file = schema.file()
+    except ValueError as error:
+        raise ValueError(f"the schema of its id cannot be read as Protobuf: {error}") from None
+    return dict(_named(file.message_type, (), file.package))
+
+
+def _named(messages: Iterable[Any], above: Indexes, space: str) -> Iterator[tuple[Indexes, str]]:
+    for at, message in enumerate(messages):
+        name = f"{space}.{message.name}" if space else message.name
+        yield (*above, at), name
+        yield from _named(message.nested_type, (*above, at), name)
+
+
+def past_frame(cursor: Cursor, wanted: Callable[[int], Indexes | None]) -> None:
     """Skip the registry's id and the message's indexes; fails if these are not `wanted(id)`. None: any."""
     ids = cursor.schema_id()
     for number in np.unique(ids[~cursor.failed]).tolist():
@@ -67,7 +90,7 @@ def past_frame(cursor: Cursor, wanted: Callable[[int], tuple[int, ...] | None]) 
         cursor.back(rows, part)
 
 
-def _past_indexes(cursor: Cursor, wanted: tuple[int, ...] | None) -> None:
+def _past_indexes(cursor: Cursor, wanted: Indexes | None) -> None:
     """Skip the indexes: their count, then each; none is the first message."""
     count = cursor.zigzag()
     if wanted is None:

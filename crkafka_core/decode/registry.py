@@ -14,13 +14,16 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote, unquote, urlsplit
 
 from crkafka_core.config.resolving import remember, resolve
 from crkafka_core.config.secret import Url
 from crkafka_core.config.typed import TypedConfig
 from crkafka_core.model.errors import ConfigError, ServiceUnavailable
+
+if TYPE_CHECKING:
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
 TIMEOUT = 10.0
 """Seconds to wait for the next bytes of an answer."""
@@ -49,6 +52,16 @@ class Schema:
     """(name, subject, version) of the schemas that it refers to."""
     version: int = 0
     """Version of its subject; 0 if it was read by its id."""
+
+    def file(self) -> FileDescriptorProto:
+        """The Protobuf file of a serialized schema; ValueError if it is none."""
+        from google.protobuf import descriptor_pb2
+        from google.protobuf.message import DecodeError
+
+        try:
+            return descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(self.text, validate=True))
+        except DecodeError as error:
+            raise ValueError(str(error)) from error
 
 
 @dataclass(frozen=True)
@@ -93,10 +106,10 @@ class Registry:
             wait = min(2 * wait, 5.0)
 
     def _ask(self, path: str) -> Schema:
-        url, sent = self._where()
+        url, request = self._request(path)
         with _Deadline(SLOWEST) as deadline:
             try:
-                with deadline.opener.open(urllib.request.Request(url + path, headers=sent), timeout=TIMEOUT) as answer:
+                with deadline.opener.open(request, timeout=TIMEOUT) as answer:
                     return _schema(json.loads(_bounded(answer)))
             except urllib.error.HTTPError as error:
                 code = _code(error) if error.code == 404 else 0
@@ -116,18 +129,17 @@ class Registry:
                 late = f"its answer is not complete after {SLOWEST:.0f} s" if deadline.passed else ""
                 raise _away(url, f"{path}: {late or f'{type(error).__name__}: {error}'}") from None
 
-    def _where(self) -> tuple[str, dict[str, str]]:
-        """The URL and the headers of a request. A login in the URL is removed: urllib would look it up in DNS."""
+    def _request(self, path: str) -> tuple[str, urllib.request.Request]:
+        """The registry's URL without a login, which urllib would look up in DNS; and the request."""
         url = Url.of(resolve(self.url, "registry").rstrip("/"))
         pair = resolve(self.user, "registry.user.password") or unquote(url.userinfo.removesuffix("@"))
-        return url.before + url.host + url.path + url.parameters, self._sent(pair)
-
-    def _sent(self, pair: str) -> dict[str, str]:
+        place = url.before + url.host + url.path + url.parameters
         sent = {name: resolve(value, name) for name, value in self.headers.items()}
         if pair:
             remember(pair.partition(":")[2])
             sent["Authorization"] = "Basic " + base64.b64encode(pair.encode()).decode()
-        return {"Accept": "application/vnd.schemaregistry.v1+json, application/json", **sent}
+        accept = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
+        return place, urllib.request.Request(place + path, headers=accept | sent)
 
 
 class _SameServer(urllib.request.HTTPRedirectHandler):

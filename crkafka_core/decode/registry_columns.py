@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import importlib
 import json
 from dataclasses import dataclass
@@ -20,27 +18,11 @@ from crkafka_core.model.errors import ConfigError
 if TYPE_CHECKING:
     from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
-_AVRO = {
-    "int": "long",
-    "long": "long",
-    "float": "double",
-    "double": "double",
-    "boolean": "boolean",
-    "string": "string",
-    "bytes": "binary",
-    "enum": "string",
-    "fixed": "binary",
-}
-_LOGICAL = {
-    "timestamp-millis": "timestamp",
-    "timestamp-micros": "timestamp",
-    "local-timestamp-millis": "timestamp_ntz",
-    "local-timestamp-micros": "timestamp_ntz",
-    "date": "date",
-    "time-millis": "string",
-    "time-micros": "string",
-    "uuid": "string",
-}
+_AVRO = {"boolean": "boolean", "int": "long", "long": "long", "float": "double", "double": "double"}
+_AVRO |= {"string": "string", "enum": "string", "bytes": "binary", "fixed": "binary"}
+_LOGICAL = {"timestamp-millis": "timestamp", "timestamp-micros": "timestamp", "date": "date"}
+_LOGICAL |= {"local-timestamp-millis": "timestamp_ntz", "local-timestamp-micros": "timestamp_ntz"}
+_LOGICAL |= {"time-millis": "string", "time-micros": "string", "uuid": "string"}
 _BROUGHT = ("any", "duration", "empty", "struct", "timestamp", "wrappers")
 """Files of Protobuf itself, which are known once they are imported."""
 _DIGITS = 38
@@ -62,13 +44,13 @@ def avro(registry: Registry, schema: Schema) -> tuple[Avro, dict[str, Any]]:
     try:
         whole, named = avro_schemas.whole(registry, schema)
         struct, _ = _avro_type(whole, "", _Named(named, columns.Count()), (), "")
+        if not isinstance(struct, dict) or struct["type"] != "struct":
+            raise NoColumns("it is not a record")
+        return Avro(reader=json.dumps(whole), **_asking(registry)), columns.checked(struct)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _unfit(error) from error
     except RecursionError:
         raise _unfit(NoColumns(columns.TOO_DEEP)) from None
-    if not isinstance(struct, dict) or struct["type"] != "struct":
-        raise _unfit(NoColumns("it is not a record"))
-    return Avro(reader=json.dumps(whole), **_asking(registry)), _checked(struct)
 
 
 @dataclass(frozen=True)
@@ -135,25 +117,24 @@ def protobuf(registry: Registry, schema: Schema) -> tuple[Protobuf, dict[str, An
         if not first.message_type:
             raise NoColumns("it has no message")
         name = ".".join(filter(None, [first.package, first.message_type[0].name]))
-        struct = _message(pool.FindMessageTypeByName(name), columns.Count(), (), "")
+        struct = columns.checked(_message(pool.FindMessageTypeByName(name), columns.Count(), (), ""))
     except (TypeError, KeyError, ValueError) as error:
         raise _unfit(error) from error
     except RecursionError:
         raise _unfit(NoColumns(columns.TOO_DEEP)) from None
     whole = descriptor_pb2.FileDescriptorSet(file=list(files.values())).SerializeToString()
-    return Protobuf(whole, name, wire_format=True, times=True, **_asking(registry)), _checked(struct)
+    return Protobuf(whole, name, wire_format=True, times=True, **_asking(registry)), struct
 
 
 def _file(registry: Registry, schema: Schema, name: str, files: dict[str, FileDescriptorProto]) -> None:
     """Add the file's descriptor, after those that it imports, each under its imported name."""
     from google.protobuf import descriptor_pb2, descriptor_pool
-    from google.protobuf.message import DecodeError
 
     for each in _BROUGHT:
         importlib.import_module(f"google.protobuf.{each}_pb2")
     try:
-        file = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(schema.text, validate=True))
-    except (binascii.Error, ValueError, DecodeError) as error:
+        file = schema.file()
+    except ValueError as error:
         raise ConfigError(
             "The schema registry gives Protobuf as source text alone, of which no columns can be made.",
             hint="It has to serve `?format=serialized`, as Confluent's does; else decode by a descriptor set, in your own shape.",
@@ -209,12 +190,9 @@ def _single(field: Any, count: columns.Count, inside: tuple[str, ...], path: str
         return "decimal(20,0)"
     if field.type == field.TYPE_BYTES:
         return "binary"
-    return {
-        field.CPPTYPE_BOOL: "boolean",
-        field.CPPTYPE_STRING: "string",
-        field.CPPTYPE_DOUBLE: "double",
-        field.CPPTYPE_FLOAT: "double",
-    }.get(field.cpp_type, "long")
+    kinds = {field.CPPTYPE_BOOL: "boolean", field.CPPTYPE_STRING: "string"}
+    kinds |= {field.CPPTYPE_DOUBLE: "double", field.CPPTYPE_FLOAT: "double"}
+    return kinds.get(field.cpp_type, "long")
 
 
 def _asking(registry: Registry) -> dict[str, Any]:
@@ -228,13 +206,6 @@ def _kind(schema: Schema, wanted: str) -> None:
             f"The schema in the registry is {schema.kind}, not {wanted}.",
             hint="Write typed: with its kind, or name another subject.",
         )
-
-
-def _checked(struct: dict[str, Any]) -> dict[str, Any]:
-    try:
-        return columns.checked(struct)
-    except NoColumns as error:
-        raise _unfit(error) from None
 
 
 def _unfit(error: Exception) -> ConfigError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,8 +12,8 @@ import pyarrow.compute as pc
 from crkafka_core.config import json_columns
 from crkafka_core.config.json_columns import PREFIX
 from crkafka_core.config.shapes import DEAD, GOOD
-from crkafka_core.config.typed import OnBadRecord, RegistryConfig, TypedConfig
-from crkafka_core.decode import arrow_types, registry_columns
+from crkafka_core.config.typed import OnBadRecord, TypedConfig
+from crkafka_core.decode import registry_columns
 from crkafka_core.decode.batch import REASON, VALUE, Columns, decode_batch, refuse_record
 from crkafka_core.decode.decoders import Decoder, Json
 from crkafka_core.decode.fitting import nullable
@@ -22,6 +23,17 @@ from crkafka_core.segments.batch import SCHEMA
 
 KAFKA = ("key", "topic", "partition", "offset", "timestamp", "headers")
 TOMBSTONE = "tombstone"
+_PLAIN = {
+    "long": pa.int64(),
+    "double": pa.float64(),
+    "boolean": pa.bool_(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+}
+"""Spark's name of a type → Arrow's."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +49,9 @@ class Typing:
 
     def schemas(self) -> Mapping[str, pa.Schema]:
         """Columns of the typed table and of its dead letters. Skipped records are dead letters here too, to be counted."""
-        return {GOOD: self.good_schema(), DEAD: self.bad_schema()}
+        kept = [pa.field(PREFIX + name, SCHEMA.field(name).type) for name in KAFKA]
+        typed = pa.schema([*kept, pa.field(PREFIX + TOMBSTONE, pa.bool_()), *nullable(self.kind)])
+        return {GOOD: typed, DEAD: SCHEMA.append(pa.field(REASON, pa.string()))}
 
     def open(self) -> Callable[[pa.RecordBatch], Mapping[str, pa.RecordBatch]]:
         """The conversion of records, for one process."""
@@ -56,15 +70,6 @@ class Typing:
             raise refuse_record(records, reason)
         reasons = pa.array([reason] * records.num_rows, pa.string())
         return {DEAD: records.append_column(pa.field(REASON, pa.string()), reasons)}
-
-    def good_schema(self) -> pa.Schema:
-        """Columns of `good`."""
-        kept = [pa.field(PREFIX + name, SCHEMA.field(name).type) for name in KAFKA]
-        return pa.schema([*kept, pa.field(PREFIX + TOMBSTONE, pa.bool_()), *nullable(self.kind)])
-
-    def bad_schema(self) -> pa.Schema:
-        """Columns of `bad`."""
-        return pa.schema([*(pa.field(f.name, f.type) for f in SCHEMA), pa.field(REASON, pa.string())])
 
 
 def _batch(columns: Mapping[str, pa.Array], schema: pa.Schema) -> pa.RecordBatch:
@@ -88,19 +93,10 @@ def bad(decoded: pa.RecordBatch) -> Mapping[str, pa.Array]:
     return {name: rows.column(name) for name in rows.schema.names if name != VALUE}
 
 
-def source(typed: TypedConfig, registry: RegistryConfig | None, name: str) -> tuple[Decoder, pa.StructType]:
-    """The decoder and its columns, by the present schema."""
-    if not typed.registered:
-        return of_file(typed, name)
-    assert registry is not None  # checked with the configuration
-    asked = Registry(registry.url, registry.user, registry.headers)
-    return of_schema(asked, typed, asked.of_table(typed))
-
-
 def of_file(typed: TypedConfig, name: str) -> tuple[Decoder, pa.StructType]:
     """Decoder and columns by a file with a JSON Schema."""
     try:
-        return Json(), arrow_types.of_columns(json_columns.load(str(typed.json_file)))
+        return Json(), of_columns(json_columns.load(str(typed.json_file)))
     except json_columns.NoColumns as error:
         raise ConfigError(
             f"Table {name} is typed by a schema that cannot be used: {error}.",
@@ -118,4 +114,19 @@ def of_schema(asked: Registry, typed: TypedConfig, schema: Schema) -> tuple[Deco
         else registry_columns.protobuf
     )
     decoder, columns = columns_of(asked, schema)
-    return decoder, arrow_types.of_columns(columns)
+    return decoder, of_columns(columns)
+
+
+def of_columns(kind: Any) -> pa.DataType:
+    """The Arrow type of a column or a struct of columns in the JSON form of Spark's types, with the same nullability."""
+    if isinstance(kind, str):
+        if kind in _PLAIN:
+            return _PLAIN[kind]
+        precision, scale = kind.removeprefix("decimal(").removesuffix(")").split(",")
+        return pa.decimal128(int(precision), int(scale))
+    if kind["type"] == "struct":
+        return pa.struct([pa.field(f["name"], of_columns(f["type"]), f["nullable"]) for f in kind["fields"]])
+    if kind["type"] == "array":
+        return pa.list_(pa.field("element", of_columns(kind["elementType"]), kind["containsNull"]))
+    item = pa.field("value", of_columns(kind["valueType"]), kind["valueContainsNull"])
+    return pa.map_(of_columns(kind["keyType"]), item)

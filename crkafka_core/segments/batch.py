@@ -18,16 +18,8 @@ from crkafka_core.model.offsets import TP
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 
 SCHEMA = pa.schema(
-    [
-        pa.field("key", pa.binary()),
-        pa.field("value", pa.binary()),
-        pa.field("topic", pa.string()),
-        pa.field("partition", pa.int32()),
-        pa.field("offset", pa.int64()),
-        pa.field("timestamp", pa.timestamp("us", tz="UTC")),
-        pa.field("timestampType", pa.int32()),
-        pa.field("headers", HEADERS),
-    ]
+    {"key": pa.binary(), "value": pa.binary(), "topic": pa.string(), "partition": pa.int32(), "offset": pa.int64()}
+    | {"timestamp": pa.timestamp("us", tz="UTC"), "timestampType": pa.int32(), "headers": HEADERS}
 )
 """Schema of Spark's Kafka source with `includeHeaders`, with the same nullability (SPEC K2)."""
 

@@ -32,28 +32,19 @@ _HINTS = {
     errno.ENOTDIR: "A part of the path is a file, not a folder.",
     errno.EMFILE: "Too many open files: raise the limit (`ulimit -n`).",
 }
-_NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound")
-_NO_FILE = re.compile(rf"NoSuchUpload|{_NO_BUCKET.pattern}")
+_NO_BUCKET = "NoSuchBucket|ContainerNotFound"
+_NO_FILE = re.compile(f"NoSuchUpload|{_NO_BUCKET}")
 """Codes of missing things other than files, for which obstore raises Python's error for a missing file."""
-_WORDS = (
-    (re.compile(r"libjvm|libhdfs"), "HDFS needs Java and Hadoop's native client, libhdfs, on this machine."),
-    (
-        re.compile(r"AccessDenied|AuthorizationFailure|Forbidden"),
-        "Check the credentials and their rights on the bucket.",
+_WORDS = {
+    "libjvm|libhdfs": "HDFS needs Java and Hadoop's native client, libhdfs, on this machine.",
+    "AccessDenied|AuthorizationFailure|Forbidden": "Check the credentials and their rights on the bucket.",
+    "InvalidAccessKeyId|SignatureDoesNotMatch|AuthenticationFailed|Unauthorized|no credentials|Unable to locate cred": (
+        "Check the credentials."
     ),
-    (
-        re.compile(
-            r"InvalidAccessKeyId|SignatureDoesNotMatch|AuthenticationFailed|Unauthorized|no credentials|Unable to locate cred"
-        ),
-        "Check the credentials.",
-    ),
-    (_NO_BUCKET, "Create the bucket, or mend its name."),
-    (re.compile(r"redirect", re.I), "Set the bucket's region in storage_options."),
-    (
-        re.compile(r"resolve|lookup|timed? ?out|refused|sending request", re.I),
-        "Is the service up, and the endpoint right?",
-    ),
-)
+    _NO_BUCKET: "Create the bucket, or mend its name.",
+    "(?i)redirect": "Set the bucket's region in storage_options.",
+    "(?i)resolve|lookup|timed? ?out|refused|sending request": "Is the service up, and the endpoint right?",
+}
 _SECRET = re.compile(
     r"(?i)((?:access|secret)[_ ]?key(?:[_ ]?id)?|session[_ ]?token|password|signature|credential)(\s*[=:]\s*)\S+"
     r"|(//)[^/@\s]+@(?!\w+\.dfs\.)"
@@ -79,7 +70,9 @@ def storage_error(error: Exception, doing: str, where: str) -> CrkafkaError:
         if doing in ("Creating", "Writing to"):
             return StorageUnavailable(f"Nothing can be written to {where}.", hint="Choose another folder for storage.")
         return SegmentMissing(f"{where} is not there.", hint="Was it deleted by hand?")
-    hint = _HINTS.get(number or 0) or next((h for word, h in _WORDS if word.search(reason)), "It is tried again.")
+    hint = _HINTS.get(number or 0) or next(
+        (h for words, h in _WORDS.items() if re.search(words, reason)), "It is tried again."
+    )
     return StorageUnavailable(f"{doing} {where} failed: {without_secrets(reason)}.", hint=hint)
 
 

@@ -36,9 +36,6 @@ class HdfsStorage(Storage):
     def __reduce__(self) -> tuple[type[HdfsStorage], tuple[str, Mapping[str, str]]]:
         return type(self), (self.url, {})
 
-    def uri(self, path: str) -> str:
-        return f"{self.url}/{path}"
-
     def exists(self, path: str) -> bool:
         with storage_errors("Looking at", self.uri(path)):
             return bool(self._files.get_file_info(self._full(path)).type == fs.FileType.File)

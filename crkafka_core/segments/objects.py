@@ -64,9 +64,6 @@ class ObjectStorage(Storage):
     def __reduce__(self) -> tuple[type[ObjectStorage], tuple[str, Mapping[str, str]]]:
         return type(self), (self.url, self._options)
 
-    def uri(self, path: str) -> str:
-        return f"{self.url}/{path}"
-
     def exists(self, path: str) -> bool:
         try:
             with _errors("Looking at", self.uri(path)):

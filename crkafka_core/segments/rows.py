@@ -66,44 +66,21 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 
 def write(storage: Storage, path: str, rows: Iterable[pa.RecordBatch], *, compression: str = "snappy") -> int:
-    """Write a file with these rows, at least one, over the remains of a failed attempt; its size."""
+    """Write a file with these rows, at least one, each batch as a row group, over the remains of a failed attempt; its size."""
     storage.delete(path)
-    file = File(storage, path, compression=compression)
+    sink, writer = Sink(storage.open_write(path)), None
     try:
         for batch in rows:
-            file.add(batch)
-        return file.close()
+            writer = writer or parquet_writer(sink, batch.schema, compression=compression)
+            writer.write_batch(batch)
+        assert writer is not None
+        writer.close()
+        sink.output.close()
+        return sink.written
     except BaseException:
-        file.discard()
+        sink.dead = True  # Arrow's writer still writes a footer when it is deleted
+        sink.output.discard()
         raise
-
-
-class File:
-    """A new file, written batch by batch, each as a row group."""
-
-    def __init__(self, storage: Storage, path: str, *, compression: str = "snappy") -> None:
-        self.path = path
-        self._compression = compression
-        self._sink = Sink(storage.open_write(path))
-        self._writer: pq.ParquetWriter | None = None
-
-    def add(self, batch: pa.RecordBatch) -> None:
-        if self._writer is None:
-            sink = pa.PythonFile(self._sink, mode="w")
-            self._writer = pq.ParquetWriter(sink, batch.schema, compression=self._compression)
-        self._writer.write_batch(batch)
-
-    def close(self) -> int:
-        """Complete the file durably; its size."""
-        assert self._writer is not None
-        self._writer.close()
-        self._sink.output.close()
-        return self._sink.written
-
-    def discard(self) -> None:
-        """End the write and remove the file."""
-        self._sink.dead = True  # Arrow's writer still writes a footer when it is deleted
-        self._sink.output.discard()
 
 
 class Sink:

@@ -98,9 +98,9 @@ class Storage(ABC):
         resolved = config.resolve()
         return Storage.open(resolved.storage, resolved.storage_options)
 
-    @abstractmethod
     def uri(self, path: str) -> str:
         """The full URL of a file, for other programs."""
+        return f"{self.url}/{path}"
 
     def check(self) -> None:
         """Write, read and delete a small file; raises StorageUnavailable or ConfigError."""

@@ -11,6 +11,7 @@ import dagster as dg
 from crkafka_core.config import RegionConfig
 from crkafka_core.config.json_columns import PREFIX
 from crkafka_core.config.sections import TableConfig
+from crkafka_core.config.shapes import GOOD
 from crkafka_core.model.errors import CrkafkaError
 from dagster_project.names import BY_PATTERN, Names
 
@@ -33,7 +34,7 @@ def of_table(table: TableConfig, config: RegionConfig, names: Names) -> dict[str
 
 
 def _columns(table: TableConfig, config: RegionConfig) -> Any:
-    from crkafka_core.decode.typed import Typing, source
+    from crkafka_core.decode.typed import Typing, of_file
     from crkafka_core.segments.batch import SCHEMA
 
     if table.shape is None:
@@ -41,8 +42,8 @@ def _columns(table: TableConfig, config: RegionConfig) -> Any:
     if table.typed is None or table.typed.registered:
         return None
     with contextlib.suppress(OSError, CrkafkaError):  # the table's own check tells
-        decoder, kind = source(table.typed, None, table.name)
-        return Typing(decoder, kind, "dead_letter", keyed=bool(table.keys)).good_schema()
+        decoder, kind = of_file(table.typed, table.name)
+        return Typing(decoder, kind, "dead_letter", keyed=bool(table.keys)).schemas()[GOOD]
     return None
 
 

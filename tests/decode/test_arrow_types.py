@@ -8,7 +8,7 @@ import sys
 import pyarrow as pa
 
 from crkafka_core.config import json_columns as columns
-from crkafka_core.decode import arrow_types
+from crkafka_core.decode import typed
 
 KINDS = ("long", "double", "boolean", "string", "binary", "date", "timestamp", "timestamp_ntz", "decimal(38,2)")
 
@@ -20,7 +20,7 @@ def test_types_are_those_of_spark_there_and_back() -> None:
     inner = columns.struct({kind[:7] + str(i): (kind, i % 2 == 0) for i, kind in enumerate(KINDS)})
     fields = {"one": (inner, False), "list": (columns.array(inner), True), "map": (columns.mapping("long"), True)}
     whole = columns.struct(fields | {"deep": (columns.array(columns.mapping(columns.array("string"))), False)})
-    arrow_fields = arrow_types.of_columns(whole)
+    arrow_fields = typed.of_columns(whole)
     spark = StructType.fromJson(whole)
     assert pa.schema(arrow_fields) == to_arrow_schema(spark)
     assert from_arrow_schema(pa.schema(arrow_fields), prefer_timestamp_ntz=True) == spark

@@ -13,12 +13,11 @@ import pytest
 from google.protobuf import descriptor_pb2 as pb
 
 from crkafka_core.config import json_columns
-from crkafka_core.config.typed import RegistryConfig, TypedConfig
-from crkafka_core.decode import arrow_types, registry_columns
+from crkafka_core.config.typed import TypedConfig
+from crkafka_core.decode import registry_columns, typed
 from crkafka_core.decode.batch import Columns
 from crkafka_core.decode.decoders import Avro, Undecodable
 from crkafka_core.decode.registry import Registry, RegistryAway
-from crkafka_core.decode.typed import source
 from crkafka_core.model.errors import ConfigError
 from tests.decode.in_bulk import batch_of, same_both_ways
 from tests.rigs.schema_registry import FakeRegistry
@@ -59,7 +58,7 @@ def test_K6_protobuf_of_a_registry_gives_columns_and_refuses_another_message(reg
         ("at", "timestamp"),
         ("size", "decimal(20,0)"),
     ]
-    body, kind = b"\x08\x07\x12\x02\x08\x05", arrow_types.of_columns(decoded_columns)
+    body, kind = b"\x08\x07\x12\x02\x08\x05", typed.of_columns(decoded_columns)
 
     def value(number: int, indexes: bytes) -> bytes:
         return b"\0\0\0\0" + bytes([number]) + indexes + body
@@ -93,11 +92,8 @@ def test_K6_json_schema_of_a_registry_gives_columns_and_values_have_its_frame(re
     }
     answer = {"schema": json.dumps(schema), "schemaType": "JSON", "version": 3}
     registry.answers["/subjects/orders-value/versions/latest"] = [(200, answer)]
-    decoder, kind = source(
-        TypedConfig.model_validate({"json": "registry", "subject": "orders-value"}),
-        RegistryConfig(url=registry.url),
-        "typed",
-    )
+    config, asked = TypedConfig.model_validate({"json": "registry", "subject": "orders-value"}), Registry(registry.url)
+    decoder, kind = typed.of_schema(asked, config, asked.of_table(config))
     assert kind == pa.struct([pa.field("id", pa.int64(), False), pa.field("who", pa.string())])
     framed = [b"\0\0\0\0\x07" + json.dumps({"id": i, "who": "ü"}).encode() for i in range(100)]
     assert same_both_ways(decoder, kind, [*framed]) == 100

@@ -21,11 +21,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from crkafka_core.config.resolving import remember
-from crkafka_core.config.typed import RegistryConfig, TypedConfig
+from crkafka_core.config.typed import TypedConfig
 from crkafka_core.decode.batch import REASON, BadRecord
 from crkafka_core.decode.decoders import Avro, Json
-from crkafka_core.decode.registry import RegistryAway
-from crkafka_core.decode.typed import Typing, source
+from crkafka_core.decode.registry import Registry, RegistryAway
+from crkafka_core.decode.typed import Typing, of_schema
 from crkafka_core.lake import new_files
 from crkafka_core.lake.new_files import Output
 from crkafka_core.lake.pool import Pool, PoolClosed, WorkerDied, segments_in_shares
@@ -274,7 +274,8 @@ def test_fault_80_a_registry_that_is_away_is_no_bad_record_and_leaves_no_file(po
         schema = {"type": "record", "name": "O", "fields": [{"name": "id", "type": "long"}]}
         registry.answers["/subjects/o/versions/latest"] = [(200, {"schema": json.dumps(schema)})]
         typed = {"avro": "registry", "subject": "o"}
-        decoder, kind = source(TypedConfig.model_validate(typed), RegistryConfig(url=registry.url), "typed")
+        config, asked = TypedConfig.model_validate(typed), Registry(registry.url)
+        decoder, kind = of_schema(asked, config, asked.of_table(config))
         registry.answers["/schemas/ids/1"] = [(503, {})]
         landing = landed(tmp_path, lambda o: b"\0\0\0\0\1" + bytes([o % 50]))
         assert isinstance(decoder, Avro)
