@@ -16,7 +16,9 @@ class RegionParams(BaseModel):
     control_plane: str = Field(
         default="sqlite:///var/crkafka.db", description="The database of the region's checkpoints."
     )
-    storage: str = Field(default="var/segments", description="Where segments go: a folder, s3://…, abfss://…, hdfs://…")
+    storage: str = Field(
+        default="var/segments", description="Where segments go: a folder, s3://…, abfss://…, gs://…, hdfs://…"
+    )
     members: int = Field(default=2, ge=1, description="How many consumers share the topic.")
     period: str = Field(default="60s", description="How often a checkpoint is made.")
     table_format: str = Field(default="delta", description="Of the first table: delta or iceberg.")

@@ -158,7 +158,7 @@ def storage(config: RegionConfig, stored: Stored) -> str:
             f"{mark.epoch} and checkpoint {mark.checkpoint}. Was a backup restored?",
             hint=restored.HINT,
         )
-    segments.check()
+    segments.check(tables=config.commits_to_storage)
     if row is not None:
         with control_plane(config) as plane:
             refuse_storage_without_segments(plane, config, row.config_json)

@@ -87,7 +87,7 @@ def init(config: RegionConfig) -> Answer:
     from crkafka_core.region import Region
     from crkafka_core.segments.storage import Storage
 
-    Storage.of(config).check()  # without it the region could never write a record
+    Storage.of(config).check(tables=config.commits_to_storage)  # without it the region could never write a record
     transact.initialise(config.resolved_control_plane())
     known = checks.stored(config)
     if known.row is not None:

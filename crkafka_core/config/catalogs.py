@@ -65,7 +65,7 @@ def check_place(table: TableConfig, conf: Mapping[str, str]) -> None:
     if not in_catalog(table.path):
         raise ConfigError(
             f"Table {table.name} is at {location.scheme_of(table.path)}:, where no table can be committed.",
-            hint="A table is in a folder, in s3://… or abfss://…, or, of Iceberg, in a REST, SQL, Glue or hadoop catalog.",
+            hint="A table is in a folder, in s3://…, abfss://… or gs://…, or, of Iceberg, in a REST, SQL, Glue or hadoop catalog.",
         )
     if table.format == "delta":
         raise ConfigError(

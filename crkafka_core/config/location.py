@@ -74,8 +74,15 @@ AZURE = Store(
         "tenant_id": "azure_storage_tenant_id",
     },
 )
+GOOGLE = Store(
+    ("gs",),
+    "gs://bucket/prefix",
+    folders=False,
+    puts_new=True,
+    options={"endpoint": "google_base_url", "service_account_key": "google_service_account_key"},
+)
 HDFS = Store(("hdfs", "viewfs"), "hdfs://…")
-STORES = (FOLDER, S3, AZURE, HDFS)
+STORES = (FOLDER, S3, AZURE, GOOGLE, HDFS)
 _BY_SCHEME = {scheme: store for store in STORES for scheme in store.schemes}
 _UNKNOWN = Store((), "")
 

@@ -32,5 +32,5 @@ def check(config: RegionConfig) -> None:
         if location.is_local(path) and not config.host.shared_disk:
             raise ValueError(
                 f"members on {master} run on other machines, which do not see the folder of {what} ({path}); "
-                "use s3://…, abfss://… or hdfs://…, or host.shared_disk: true if each machine mounts it there"
+                "use s3://…, abfss://…, gs://… or hdfs://…, or host.shared_disk: true if each machine mounts it there"
             )

@@ -62,7 +62,7 @@ class RegionConfig(LimitKeys):
     control_plane: StrictStr
     """Database of the region: `sqlite:///var/crkafka.db` or `postgresql+psycopg://user:${env:PASSWORD}@host/db`."""
     storage: StrictStr
-    """Where segments are stored: a folder, `s3://bucket/prefix`, `abfss://…` (Azure) or `hdfs://…`."""
+    """Where segments are stored: a folder, `s3://bucket/prefix`, `abfss://…` (Azure), `gs://…` (Google) or `hdfs://…`."""
     storage_options: dict[str, StrictStr] = Field(default_factory=dict)
     """Options of an object store, such as `endpoint` or `region`."""
     kafka: dict[str, Scalar]
@@ -224,6 +224,12 @@ class RegionConfig(LimitKeys):
     def left_to_others(self) -> frozenset[str]:
         """Tables that the region's host does not feed."""
         return frozenset(t.name for t in self.tables if not t.kept_fresh)
+
+    @property
+    def commits_to_storage(self) -> bool:
+        """Whether a table lies at a path in the kind of store that the segments lie in: its commits are files there."""
+        kind = location.store_of(self.storage)
+        return any(location.has_log(t.path) and location.store_of(t.path) is kind for t in self.tables)
 
     def without_spark(self, table: TableConfig) -> bool:
         """Whether a declared table is written without a Spark session: of records as they are, typed, or of Arrow."""

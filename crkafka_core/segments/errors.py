@@ -41,6 +41,9 @@ _WORDS = {
     "InvalidAccessKeyId|SignatureDoesNotMatch|AuthenticationFailed|Unauthorized|no credentials|Unable to locate cred": (
         "Check the credentials."
     ),
+    "token request": (
+        "Set service_account_key in storage_options, or GOOGLE_APPLICATION_CREDENTIALS, or give this machine a service account."
+    ),
     _NO_BUCKET: "Create the bucket, or mend its name.",
     "(?i)redirect": "Set the bucket's region in storage_options.",
     "(?i)resolve|lookup|timed? ?out|refused|sending request": "Is the service up, and the endpoint right?",
@@ -50,6 +53,7 @@ _SECRET = re.compile(
     r"|(//)[^/@\s]+@(?!\w+\.dfs\.)"
 )
 _OF_LIBRARY = (
+    re.compile(r"GCS error: ()(Error performing token request: Error performing \w+ [^\s?]+)"),
     re.compile(r"<Code>(\w+)</Code>\s*<Message>([^<\n]*)"),
     re.compile(r"status code: ()(\d+ [\w ]+)"),
     re.compile(r'message: ()"([^"]+)"'),  # of the system, such as a refused connection

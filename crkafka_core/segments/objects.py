@@ -1,4 +1,4 @@
-"""Segments in an object store, S3 or Azure, through obstore; docs/clients.md has what that library does and lacks."""
+"""Segments in an object store, S3, Azure or Google's, through obstore; docs/clients.md has what that library does and lacks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
-from crkafka_core.config.location import AZURE, library_options, store_of
+from crkafka_core.config.location import AZURE, GOOGLE, S3, library_options, store_of
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.segments.errors import SegmentMissing, storage_errors, without_secrets
 from crkafka_core.segments.storage import Output, Storage, Stored, below
@@ -21,10 +21,11 @@ from crkafka_core.segments.storage import Output, Storage, Stored, below
 try:
     import obstore
     from obstore.exceptions import AlreadyExistsError, BaseError
-    from obstore.store import AzureStore, S3Store
+    from obstore.store import AzureStore, GCSStore, S3Store
 except ImportError as missing:
     raise ConfigError(
-        "Object stores need obstore, which is not installed.", hint="pip install 'crkafka[s3]' or 'crkafka[azure]'"
+        "Object stores need obstore, which is not installed.",
+        hint="pip install 'crkafka[s3]', 'crkafka[azure]' or 'crkafka[gcs]'",
     ) from missing
 
 if TYPE_CHECKING:
@@ -118,8 +119,8 @@ class ObjectStorage(Storage):
                     yield Stored(path, each["size"], each["last_modified"].timestamp())
 
     def end_uploads(self, prefix: str, only: Callable[[str], bool] = lambda _: True) -> int:
-        if self._kind is AZURE:
-            return 0  # Azure drops blocks that no blob took within a week
+        if self._kind is not S3:
+            return 0  # Azure drops blocks that no blob took within a week; of Google's, obstore has no list
         from crkafka_core.segments import aws
 
         start = len(self._root) + 1 if self._root else 0
@@ -200,6 +201,8 @@ def _opened(bucket: str, options: tuple[tuple[str, str], ...]) -> ObjectStore:
         container, _, host = place.partition("@")
         settings["config"] = {"account_name": host.partition(".")[0], **config}
         return AzureStore(container, **settings)
+    if store_of(bucket) is GOOGLE:
+        return GCSStore(place, **settings, config=config)  # type: ignore[arg-type]
     if "access_key" not in given:
         from crkafka_core.segments import aws
 

@@ -102,8 +102,11 @@ class Storage(ABC):
         """The full URL of a file, for other programs."""
         return f"{self.url}/{path}"
 
-    def check(self) -> None:
-        """Write, read and delete a small file; raises StorageUnavailable or ConfigError."""
+    def check(self, *, tables: bool = False) -> None:
+        """Write, read and delete a small file; raises StorageUnavailable or ConfigError.
+
+        With `tables` a storage is refused that replaces a file where a new one is put, as some that only speak S3 do.
+        """
         probe = f".check-{uuid.uuid4().hex}"
         try:
             output = self.open_write(probe)
@@ -111,6 +114,11 @@ class Storage(ABC):
             output.close()
             with self.open_read(probe) as source:
                 source.read()
+            if tables and self.puts_new and self.put_new(probe, b"crkafka"):
+                raise ConfigError(
+                    f"{self.url} replaces a file where only a new one may be put: of two commits to a table one would be lost.",
+                    hint="Use a store that keeps such conditions (S3: If-None-Match), or put the tables elsewhere.",
+                )
         except BaseException:
             with suppress(CrkafkaError):  # a full disk keeps an empty file
                 self.delete(probe)

@@ -138,10 +138,10 @@ OF_BOTH: list[tuple[str, str, int, str]] = [
         r"region\.yaml is not a SQLite database, .* another file in control_plane",
     ),
     (
-        _y("var/segments", "gs://bucket/orders"),
+        _y("var/segments", "az://bucket/orders"),
         "check",
         2,
-        r"storage: must be a folder, s3://.* or hdfs://…; gs: is not",
+        r"storage: must be a folder, s3://.*gs://bucket/prefix or hdfs://…; az: is not",
     ),
     (_y("members: 2", f"members: {10**30}"), "init", 2, r"members: must be at most 10000, not 1000"),
     (_y("var/crkafka.db", "."), "show", 3, r"cannot be used: unable to .*\. Is the file gone, is it a folder"),

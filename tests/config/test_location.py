@@ -18,6 +18,7 @@ from crkafka_core.config import location
         ("s3://lake/a", location.S3, "s3a://lake/a"),
         ("S3A://lake/s3://a", location.S3, "s3a://lake/s3://a"),
         ("abfss://lake@acc.dfs.core.windows.net/a", location.AZURE, "abfss://lake@acc.dfs.core.windows.net/a"),
+        ("gs://lake/a", location.GOOGLE, "gs://lake/a"),
         ("hdfs://nn:8020/a", location.HDFS, "hdfs://nn:8020/a"),
     ],
 )
@@ -29,10 +30,10 @@ def test_hadoop_gets_its_own_scheme(path: str, store: location.Store, for_hadoop
 @pytest.mark.parametrize(
     ("path", "written"),
     [
-        ("gs://bucket/a", "gs: is not supported"),
         ("az://container/a", "az: is not supported"),
         ("c:/data", "c: is not supported"),
         ("s3:///a", "s3://bucket/prefix, not"),
+        ("gs:///a", "gs://bucket/prefix, not"),
         ("s3://bucket/a?region=eu", "s3://bucket/prefix, not"),
         ("abfss://container/a", "abfss://container@account.dfs.core.windows.net/prefix, not"),
     ],

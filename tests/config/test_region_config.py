@@ -75,6 +75,7 @@ def test_without_a_project_they_mean_the_folder_of_the_file(tmp_path: Path) -> N
     [
         "s3://bucket/prefix",
         "abfss://c@acc.net/p",
+        "gs://bucket/prefix",
         "hdfs://name/path",
         "/abs/olute",
         "abfss://${env:C}@a.b/p",

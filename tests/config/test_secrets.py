@@ -74,6 +74,7 @@ def _spark(master: str = "local[2]", **conf: str) -> dict[str, Any]:
         {"storage_options": {"session_token": "hunter2"}},
         {"storage_options": {"fs.azure.account.key.x.blob.core.windows.net": "hunter2"}},
         {"storage_options": {"account_key": "hunter2"}},
+        {"storage_options": {"service_account_key": '{"private_key": "hunter2"}'}},
         {"storage_options": {"connection_string": "DefaultEndpointsProtocol=https;AccountKey=hunter2"}},
         {"storage_options": {"endpoint": "https://u:hunter2@h"}},
         _kafka(sasl_password=CLEAR),

@@ -10,6 +10,7 @@ import pytest
 from deltalake import DeltaTable as Reader
 
 from crkafka_core.config.location import library_options
+from crkafka_core.config.secret import is_secret_key
 from crkafka_core.lake import audit, compact, road
 from crkafka_core.lake.columns import RAW
 from crkafka_core.lake.delta import DeltaTable
@@ -22,7 +23,7 @@ from tests.rigs.memory import MemoryStore
 def landing(tmp_path: Path, place: tuple[str, dict[str, str]], monkeypatch: pytest.MonkeyPatch) -> Landing:
     """Secrets are references, as a configuration has them."""
     url, options = place
-    secrets = {name: f"LAKE_{name}" for name in ("access_key", "secret_key") if name in options}
+    secrets = {name: f"LAKE_{name}" for name in options if is_secret_key(name)}
     for name, variable in secrets.items():
         monkeypatch.setenv(variable, options[name])
     declared: dict[str, str] = {**options, **{name: f"${{env:{variable}}}" for name, variable in secrets.items()}}

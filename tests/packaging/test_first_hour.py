@@ -37,6 +37,7 @@ BRINGS = {
     "dagster-postgres": "dagster_postgres",
     "delta": "deltalake, pyroaring",
     "docs": "mkdocs",
+    "gcs": "crkafka_core.segments.objects",
     "iceberg": "crkafka_core.lake.iceberg.path, mmh3, pyroaring",
     "iceberg-catalogs": "crkafka_core.lake.iceberg.catalog",
     "lineage": "openlineage.client",

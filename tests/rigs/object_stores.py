@@ -1,26 +1,49 @@
-"""Stand-ins of object stores as fixtures: Moto's S3, and Azurite, which npm installs; a test that uses Azurite is only in `make soak`."""
+"""Stand-ins of object stores as fixtures: Moto's S3, and Azurite, which npm installs; a test that uses Azurite is only in `make soak`.
+
+A bucket of your own is one more store: its URL in CRKAFKA_BUCKET, its options as JSON in CRKAFKA_BUCKET_OPTIONS.
+"""
 
 from __future__ import annotations
 
 import base64
 import hmac
+import json
+import os
 import subprocess
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from email.utils import formatdate
+from pathlib import Path
 from urllib.request import Request, urlopen
 
 import pytest
 
 from crkafka_core.dev.cache import cache_folder
 from crkafka_core.dev.ports import free_ports, is_free
+from crkafka_core.segments.storage import Storage
 
-STORES = ("s3", pytest.param("azure", marks=pytest.mark.soak))
+GIVEN = os.environ.get("CRKAFKA_BUCKET", "")
+STORES = ("s3", pytest.param("azure", marks=pytest.mark.soak), *(["given"] if GIVEN else []))
 """Parameters of a test that runs on each."""
 ACCOUNT = "devstoreaccount1"
 _KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 """The account of each Azurite, which its documentation names."""
+
+
+@contextmanager
+def running(command: Sequence[str], port: int, folder: Path) -> Iterator[None]:
+    """A server during the block, from the moment on when it listens."""
+    process = subprocess.Popen(command, cwd=folder)
+    try:
+        deadline = time.monotonic() + 60
+        while is_free(port) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        yield
+    finally:
+        process.terminate()
+        process.wait()
 
 
 @pytest.fixture(scope="session")
@@ -32,15 +55,8 @@ def azurite() -> Iterator[str]:
         folder.mkdir(parents=True, exist_ok=True)
         subprocess.run(["npm", "install", "azurite@3", "--no-audit", "--no-fund"], cwd=folder, check=True)
     command = [str(server), "--inMemoryPersistence", "--silent", "--skipApiVersionCheck", "--blobPort", str(port)]
-    process = subprocess.Popen(command, cwd=folder)
-    try:
-        deadline = time.monotonic() + 60
-        while is_free(port) and time.monotonic() < deadline:
-            time.sleep(0.05)
+    with running(command, port, folder):
         yield f"http://127.0.0.1:{port}/{ACCOUNT}"
-    finally:
-        process.terminate()
-        process.wait()
 
 
 @pytest.fixture
@@ -59,6 +75,10 @@ def place_of(store: str, request: pytest.FixtureRequest) -> tuple[str, dict[str,
     """URL of a bucket or container of this test, and its options."""
     if store == "azure":
         url, options = request.getfixturevalue("azure")
+    elif store == "given":
+        name, options = f"test-{uuid.uuid4().hex}", json.loads(os.environ.get("CRKAFKA_BUCKET_OPTIONS", "{}"))
+        request.addfinalizer(lambda: Storage.open(GIVEN, options).delete_folder(name))
+        url = f"{GIVEN}/{name}"
     else:
         url, options = f"s3://{request.getfixturevalue('bucket')}", request.getfixturevalue("s3_options")
     return url, options

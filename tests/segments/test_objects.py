@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import subprocess
 import sys
 import textwrap
@@ -19,6 +20,7 @@ from crkafka_core.model.rows import Region
 from crkafka_core.plane import life
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.region.retire import collect_orphans
+from crkafka_core.segments import objects
 from crkafka_core.segments.errors import StorageUnavailable, storage_error, without_secrets
 from crkafka_core.segments.storage import Storage
 from tests.rigs.memory import MemoryStore
@@ -93,6 +95,19 @@ def test_t3_s3_uploads_of_the_current_epoch_go_on_while_orphans_are_collected(
     assert left == ["p/u/00000002/a-2-1.parquet"]
 
 
+def test_a_store_that_keeps_no_conditions_is_refused_for_tables_alone(
+    bucket: str, s3_options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some that only speak S3 do not know `If-None-Match`: of two commits to a table one would be lost."""
+    put = objects.obstore.put
+    monkeypatch.setattr(objects.obstore, "put", lambda *given, mode="", **more: put(*given, **more))
+    storage = Storage.open(f"s3://{bucket}/p", s3_options)
+    storage.check()
+    with pytest.raises(ConfigError, match=r"replaces a file where only a new one may be put.*S3: If-None-Match"):
+        storage.check(tables=True)
+    assert [*storage.list("")] == []
+
+
 def test_credentials_in_a_url_are_refused_without_repeating_them() -> None:
     for url in ("s3://AKIA:geheim@bucket/p", "s3://bucket/p?secret_key=geheim"):
         with pytest.raises(ConfigError, match="environment") as caught:
@@ -119,10 +134,25 @@ def test_a_profile_of_the_environment_gives_credentials_and_region(
     assert "eu-west-3" in str(storage._store.config)  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("url", ["ftp://host/x", "gs://bucket/x", "az://container/x"])
+@pytest.mark.parametrize("url", ["ftp://host/x", "az://container/x"])
 def test_a_store_that_is_not_supported_is_named(url: str) -> None:
     with pytest.raises(ConfigError, match=f"{url} must be a folder, s3://bucket/prefix"):
         Storage.open(url)
+
+
+def test_googles_credentials_are_a_key_in_a_reference_and_in_no_error() -> None:
+    account = {"client_email": "a@b", "private_key": "geheim", "private_key_id": "1"}
+    for broken in (json.dumps(account), json.dumps(account)[:-2]):
+        with pytest.raises(ConfigError, match=r"gs://lake/p cannot be opened: .*Look at storage_options") as refused:
+            Storage.open("gs://lake/p", {"service_account_key": broken})
+        assert "geheim" not in str(refused.value)
+    away = {"service_account_key": json.dumps({**account, "disable_oauth": True}), "endpoint": "http://127.0.0.1:9"}
+    storage = pickle.loads(pickle.dumps(Storage.open("gs://lake/p", away)))
+    with pytest.raises(StorageUnavailable, match=r"Writing to gs://lake/p/ failed: .*Is the service up") as unreachable:
+        storage.check()
+    assert "geheim" not in str(unreachable.value)
+    with pytest.raises(ConfigError, match=r"'access_key'. There are: endpoint, service_account_key, scheme"):
+        Storage.open("gs://lake/p", away | {"access_key": "x"})
 
 
 def test_secrets_are_struck_out() -> None:
@@ -152,6 +182,12 @@ def test_secrets_are_struck_out() -> None:
             "Generic S3 error: Error performing PUT http://h/b/x in 3ms, after 2 retries  - HTTP error: error sending request\n\n"
             'Debug source: ConnectError("tcp connect error", 127.0.0.1:9, Os { code: 111, message: "Connection refused" })',
             "Connection refused. Is the service up, and the endpoint right?",
+        ),
+        (
+            "Generic GCS error: Error performing token request: Error performing GET http://169.254.169.254/computeMetadata/v1/token"
+            "?audience=x in 1ms - Server returned non-2xx status code: 403 Forbidden: denied",
+            "Error performing token request: Error performing GET http://169.254.169.254/computeMetadata/v1/token. "
+            "Set service_account_key in storage_options, or GOOGLE_APPLICATION_CREDENTIALS, or give this machine a service account.",
         ),
     ],
 )

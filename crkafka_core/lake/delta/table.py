@@ -98,7 +98,7 @@ class DeltaTable(TableLog):
         if not self.storage.puts_new:
             raise CannotCommit(
                 f"Table {self.name} at {self.path}: a Delta log cannot be written there without Spark.",
-                hint="Only folders, S3 and Azure can put a file if there is none of its name.",
+                hint="Only folders, S3, Azure and Google's store can put a file if there is none of its name.",
             )
         version, text = state.version + 1, written(actions)
         if not put_version(self.storage, states.commit_path(version), text):

@@ -48,7 +48,7 @@ class PathLog(IcebergLog):
         if not storage.puts_new:
             raise CannotCommit(
                 f"{storage.url} cannot write a file only if it is new, so two writers of a table could not be told apart.",
-                hint="Use a folder, s3://… or abfss://…, or a catalog.",
+                hint="Use a folder, s3://…, abfss://… or gs://…, or a catalog.",
             )
 
     def newest(self) -> tuple[Metadata, _Version] | None:

@@ -54,7 +54,7 @@ class SimulatedStorage(Storage):
     def uri(self, path: str) -> str:
         return f"{self.url}/{path}"
 
-    def check(self) -> None:
+    def check(self, *, tables: bool = False) -> None:
         self.reach(writes=True)
 
     def exists(self, path: str) -> bool:
