@@ -138,7 +138,7 @@ def check_image() -> None:
     assert packages <= copied, packages - copied
     chart, version = yaml.safe_load((CHART / "Chart.yaml").read_text()), project["project"]["version"]
     assert chart["version"] == chart["appVersion"] == version and f"crkafka:{version} " in text
-    assert text.count("--require-hashes") == 1 and "USER 10001:10001" in text
+    assert text.count("--require-hashes") == 2 and "USER 10001:10001" in text
 
 
 def main() -> None:
