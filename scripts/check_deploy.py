@@ -16,6 +16,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 CHART = ROOT / "deploy" / "chart"
+PAGE = (ROOT / "docs" / "deploy" / "kubernetes.md").read_text()
 GO = ROOT / ".cache" / "go"
 KUBERNETES = "1.30"
 EVERYTHING = [
@@ -46,9 +47,8 @@ def template(*options: str) -> list[dict[str, Any]]:
 
 def from_the_page() -> list[dict[str, Any]]:
     """What docs/deploy/kubernetes.md has one install; every file of the Secret that its region names is in the command that makes it."""
-    page = (ROOT / "docs" / "deploy" / "kubernetes.md").read_text()
-    (values,) = re.findall(r"^```yaml\n(region:\n.*?)^```", page, re.MULTILINE | re.DOTALL)
-    (command,) = re.findall(r"^kubectl create secret generic .*?\n```", page, re.MULTILINE | re.DOTALL)
+    (values,) = re.findall(r"^```yaml\n(region:\n.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    (command,) = re.findall(r"^kubectl create secret generic .*?\n```", PAGE, re.MULTILINE | re.DOTALL)
     given = {Path(file).name for file in re.findall(r"--from-file=([^\s=]+)", command)}
     assert set(re.findall(r"/secrets/([\w.-]+)", values)) == given, given
     assert f"generic {yaml.safe_load(values)['secret']} " in command
@@ -56,6 +56,49 @@ def from_the_page() -> list[dict[str, Any]]:
         file.write(values)
         file.flush()
         return template("-f", file.name)
+
+
+def check_page(objects: list[dict[str, Any]]) -> None:
+    """Its image, its names and its commands are those of the chart and of the command line; its table has every value, with its default."""
+    from crkafka_core.cli.main import VERBS
+
+    (deployment,) = (each for each in objects if each["kind"] == "Deployment")
+    (host,) = deployment["spec"]["template"]["spec"]["containers"]
+    built = set(re.findall(r"(?:-t|docker push) (\S+:\S+)", PAGE))
+    assert built == {host["image"]}, built ^ {host["image"]}
+    text = PAGE + (CHART / "templates" / "NOTES.txt").read_text()
+    named = set(re.findall(r"\bdeploy/([\w{][^\n]*?)(?= -|$)", text, re.MULTILINE)) - {"Dockerfile", "chart"}
+    assert named == {deployment["metadata"]["name"], '{{ include "crkafka.name" . }}'}, named
+    verbs = set(re.findall(r"(?:`|-- )crkafka ([a-z]+)", text))
+    assert verbs and verbs <= VERBS.keys(), verbs - VERBS.keys()
+    table = PAGE.partition("| value |")[2].partition("\n\n")[0].splitlines()[2:]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table]
+    told = {name: default.strip("`") for names, _, default in rows for name in re.findall(r"`([\w.]+)`", names)}
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    documented = {name.partition(".")[0] for name in told}
+    assert documented == values.keys(), documented ^ values.keys()
+    for name, default in told.items():
+        value: Any = values
+        for part in name.split("."):
+            value = value[part]
+        assert isinstance(value, dict | list) or default == str(value).lower(), (name, default, value)
+
+
+def check_typos() -> None:
+    """A value that the chart does not know is refused by Helm."""
+    for wrong in ("metrics.podmonitor.enabled=true", "secrets=x", "networkPolicy.enabled=yes", "region.region="):
+        command = [
+            str(GO / "bin" / "helm"),
+            "template",
+            "orders",
+            str(CHART),
+            "--kube-version",
+            KUBERNETES,
+            "--set",
+            wrong,
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode and "schema" in done.stderr, (wrong, done.stdout, done.stderr)
 
 
 def strict(schema: Any) -> Any:
@@ -153,6 +196,8 @@ def main() -> None:
         "PodMonitor",
         "NetworkPolicy",
     }
+    check_typos()
+    check_page(from_the_page())
     for objects in (usual, everything, from_the_page()):
         check_schemas(objects)
         check_host(objects)
