@@ -127,13 +127,13 @@ def nothing_superseded(
 ) -> dg.AssetChecksDefinition:
     """A check of a user's asset that fails while rows of superseded checkpoints are in it; `by` as in `checkpointed`."""
     names = Names(region, tuple(key_prefix))
-    remedy = "Materialize {} again." if by else "Remove the rows of {}; then tell so with `removed`."
+    remedy = "Materialize {} again." if by else "Remove the rows of {}, then call `removed`."
 
     @dg.asset_check(
         name="nothing_superseded",
         asset=asset,
         required_resource_keys={names.slug},
-        description="Rows of checkpoints that a rewind has left behind were removed.",
+        description="The asset has no rows of checkpoints that a rewind has superseded.",
     )
     def check(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
         left = superseded(context.instance, getattr(context.resources, names.slug), asset, by)

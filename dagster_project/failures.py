@@ -24,9 +24,7 @@ def as_dagster_failure() -> Iterator[None]:
     except ServiceUnavailable as error:
         raise dg.RetryRequested(max_retries=TRIES, seconds_to_wait=PAUSE_S * 2 ** _retries_so_far()) from error
     except CrkafkaError as error:
-        raise dg.Failure(
-            description=str(error), metadata={"what": error.message, "next": error.hint or "-"}, allow_retries=False
-        ) from error
+        raise dg.Failure(description=str(error), allow_retries=False) from error
 
 
 def refuse_less_than(least: float, **given: float) -> None:

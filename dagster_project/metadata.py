@@ -9,7 +9,7 @@ from typing import Any
 import dagster as dg
 
 from crkafka_core.control import Reader
-from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Region, Table
+from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Table
 from crkafka_core.plane import checkpoints, tables
 from dagster_project.names import CHECKPOINT, TRIGGER, key_of
 from dagster_project.run_identity import run_of
@@ -20,20 +20,20 @@ SHOWN = 64
 OFFSETS = {"topic": "string", "partition": "int", "from": "int", "to": "int", "rows": "int"}
 """Columns of the table of offset ranges, which are half-open."""
 
-ROWS = "dagster/partition_row_count"
-"""Dagster shows it with the partition; `dagster/row_count` would be taken for the whole asset's."""
+ROWS, ALL_ROWS = "dagster/partition_row_count", "dagster/row_count"
+"""Rows of a partition, and of the whole asset."""
 
 
 def rows_metadata(rows: int | None) -> dict[str, int]:
     """How many rows a table has of a checkpoint, if that is known."""
-    return {} if rows is None else {"rows": rows, ROWS: rows}
+    return {} if rows is None else {ROWS: rows}
 
 
 Range = tuple[str, int, int, int, int]
 """topic, partition, from, to, rows"""
 
 
-def ranges(reader: Reader, region: Region, of: Sequence[Checkpoint]) -> dict[int, list[Range]]:
+def ranges(reader: Reader, of: Sequence[Checkpoint]) -> dict[int, list[Range]]:
     """What each checkpoint added to each partition, from its merge or from its archive."""
     by_checkpoint: dict[int, list[Range]] = {c.id: [] for c in of}
     merged = [c.id for c in of if c.status is CheckpointStatus.MERGED]
@@ -52,12 +52,12 @@ def ranges(reader: Reader, region: Region, of: Sequence[Checkpoint]) -> dict[int
     return by_checkpoint
 
 
-def landed(reader: Reader, region: Region, records: dg.AssetKey, ids: Sequence[int]) -> list[dg.AssetMaterialization]:
+def landed(reader: Reader, records: dg.AssetKey, ids: Sequence[int]) -> list[dg.AssetMaterialization]:
     """Materializations of the records: their segments are there, the merge has published them (SPEC C7)."""
     if not ids:
         return []
     merged = list(checkpoints.named(reader, ids).values())
-    spans = ranges(reader, region, merged)
+    spans = ranges(reader, merged)
     parents = checkpoints.named(reader, {c.parent for c in merged})
     return [
         dg.AssetMaterialization(
@@ -72,7 +72,6 @@ def of_checkpoint(checkpoint: Checkpoint, parent: Checkpoint | None, spans: Sequ
     shown = sorted(spans)[:SHOWN]
     metadata: dict[str, Any] = {
         ROWS: checkpoint.rows,
-        "rows": checkpoint.rows,
         "bytes": checkpoint.bytes,
         "segments": checkpoint.segments,
         "members": checkpoint.members,
@@ -139,5 +138,5 @@ def how_far(reader: Reader, table: Table, counted: Counted, *, keyed: bool) -> d
         "version": table.version or "none",
     }
     if counted[2] != UNKNOWN and not keyed:
-        about["total_rows"] = about["dagster/row_count"] = counted[2]
+        about[ALL_ROWS] = counted[2]
     return about

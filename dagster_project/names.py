@@ -39,8 +39,6 @@ so, and no launchpad offers it."""
 
 RESERVED = ("records", "group", "topics")
 """Assets of every region: no declared table may be called so, and a topic's table of such a name has no asset."""
-BY_PATTERN = "by_pattern"
-"""Stands in the lineage for all topics that match a pattern: which these are is not known when the code location loads."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +95,11 @@ class Names:
     @property
     def group(self) -> dg.AssetKey:
         return self._key("group")
+
+    @property
+    def topics(self) -> dg.AssetKey:
+        """Of all topics that match a pattern: a new one is in the graph only once the code location is loaded again."""
+        return self._key("topics")
 
     def topic(self, topic: str) -> dg.AssetKey:
         name = re.sub(r"[^A-Za-z0-9_.-]", "_", topic)

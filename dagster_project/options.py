@@ -35,7 +35,7 @@ class AssetOptions(BaseModel):
         default=None, min_length=1, description="The asset's whole key; no prefix is put before it."
     )
     group_name: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_]+$", description="Its asset group.")
-    description: str | None = Field(default=None, description="What its page says.")
+    description: str | None = Field(default=None, description="Its description.")
     owners: tuple[str, ...] | None = Field(default=None, description="Its owners instead of the region's.")
     tags: dict[str, str] = Field(default_factory=dict, description="Its tags, beside the region's.")
     metadata: dict[str, Any] = Field(default_factory=dict, description="More metadata of its definition.")
@@ -56,7 +56,8 @@ class Options(BaseModel):
         description="Whether Dagster opens the cuts that are due, and shows them as runs. Off: the host of the members opens them.",
     )
     host: bool = Field(
-        default=True, description="Whether Dagster starts the members when the region is wanted and has no host."
+        default=True,
+        description="Whether Dagster launches a run with the members when the region is started and has no host.",
     )
     pace: int = Field(
         default=1,
@@ -65,30 +66,28 @@ class Options(BaseModel):
         description="Seconds between two ticks of the sensors that publish, watch, observe, host and keep tables up, at least; the daemon "
         "looks every five. Each tick costs the daemon some time: 30 where many regions share an instance.",
     )
-    keep_up: int = Field(default=200, ge=1, le=5_000, description="Checkpoints that one run of a table takes at most.")
+    keep_up: int = Field(default=200, ge=1, le=5_000, description="Most checkpoints that one run writes into a table.")
     follow: tuple[str, ...] = Field(
         default=(),
-        description="Assets of yours over checkpoints, by key (`revenue`, `lake/revenue`), of the same code location: a resident run "
-        "brings them each checkpoint as soon as it is merged.",
+        description="Your assets over checkpoints, by key (`revenue`, `lake/revenue`), in the same code location: a resident run "
+        "materializes them for each checkpoint as soon as it is merged.",
     )
     consume: str = Field(
-        default="0 * * * *",
-        description="Cron: when the bounded run is scheduled. The schedule is off until a person turns it on.",
+        default="0 * * * *", description="Cron of consume_until_caught_up. Its schedule is off at first."
     )
     retire: str | None = Field(
         default=None,
-        description="Cron: when old checkpoints are retired; by default daily after three, each region at a minute of its own.",
+        description="Cron of retire_checkpoints; by default daily after three, each region at a minute of its own.",
     )
     look: str | None = Field(
         default=None,
-        description="Cron: when Kafka is asked for the group's state and lag, each time by a run; by default every five minutes, "
-        "and not all regions of an instance at once.",
+        description="Cron of observe_group; by default every five minutes, each region at a minute of its own.",
     )
     fresh: float = Field(
         default=3_600,
         gt=0,
         description="Seconds for which a checkpoint may wait for a table before the table's check `keeps_up` fails; it fails too when the "
-        "table's commits fail, or it lacks the fence of a rewind.",
+        "table's commits fail, or it has not followed a rewind.",
     )
     freshness: float = Field(
         default=0,
@@ -99,8 +98,7 @@ class Options(BaseModel):
     check: float = Field(
         default=3_600,
         ge=0,
-        description="Seconds between two runs of the checks that read the data, if there is something new, and before the first; "
-        "0: only by hand.",
+        description="Seconds between two runs of the checks that read data, and before the first; 0: only by hand.",
     )
     owners: tuple[str, ...] = Field(default=(), description="Owners of the assets: e-mail addresses or team:name.")
     key_prefix: tuple[str, ...] = Field(
@@ -109,8 +107,8 @@ class Options(BaseModel):
     )
     topics_prefix: tuple[str, ...] | None = Field(
         default=None,
-        description="Begins the keys of the topics instead of key_prefix and the region's name: regions that read one topic, and say the "
-        "same prefix, show it as one asset.",
+        description="Begins the keys of the topics instead of key_prefix and the region's name: regions with the same prefix show "
+        "a topic that they share as one asset.",
     )
     group_name: str | None = Field(
         default=None, pattern=r"^[A-Za-z0-9_]+$", description="Asset group; the region's name by default."
@@ -118,7 +116,7 @@ class Options(BaseModel):
     tags: dict[str, str] = Field(default_factory=dict, description="Tags of the assets.")
     assets: dict[str, AssetOptions] = Field(
         default_factory=dict,
-        description="What single assets have otherwise: by `records`, `group`, `topics`, or the name of a table.",
+        description="Options of single assets, by `records`, `group`, `topics`, or the name of a table.",
     )
 
     @property

@@ -17,6 +17,7 @@ from crkafka_core.model.errors import ConfigError
 from dagster_project import jobs as jobs_
 from dagster_project import rows, schedules
 from dagster_project.assets import checks, external, tables
+from dagster_project.known import Known, known
 from dagster_project.names import CHECKS_DATA, FOLLOWED, RESERVED, WRITES, Names
 from dagster_project.options import Options
 from dagster_project.resources import RegionResource, SparkSessionResource
@@ -33,7 +34,7 @@ def consistent_region(
     """Definitions of a region: of its configuration, a mapping of the same keys, or the YAML file that has them.
 
     Relative paths of a mapping mean the project of `file`, usually `__file__`; without it, the current folder. `dagster` are the keys
-    of `Options`. Nothing is connected.
+    of `Options`. Nothing is connected but, for topics of a pattern and tables of templates, the control plane.
     """
     if isinstance(config, str | Path):
         if not (path := Path(config).absolute()).exists():
@@ -48,23 +49,19 @@ def consistent_region(
 def build(config: RegionConfig, options: Options) -> dg.Definitions:
     """The definitions, once both are validated."""
     names = options.names(config)
-    _refuse_reserved(config)
-    _refuse_one_key(config, names)
+    _check_keys(config, names)
     region = RegionResource.of(config, options)
     _refuse_twins(region, names)
     spark = SparkSessionResource(definition=region.definition)
+    there = known(region, names)
     jobs = jobs_.make(names, region, spark, follow=bool(options.follow))
-    reading = [checks.of_records(names), *(checks.of_table(table, names) for table in config.tables)]
-    of_assets = _jobs_of_assets(config, names, options, reading)
+    reading = [checks.of_records(names), *(checks.of_table(table, names) for table in there.tables)]
+    of_assets = _jobs_of_assets(there, names, options, reading)
     return dg.Definitions(
-        assets=_assets(config, names, options),
-        asset_checks=[
-            *reading,
-            checks.of_group(names, options),
-            *(checks.of_table_state(table, names, options) for table in config.tables),
-        ],
+        assets=_assets(config, names, options, there),
+        asset_checks=[*reading, *checks.of_state(names, options, [t.name for t in there.tables])],
         jobs=[*jobs.values(), *of_assets.values()],
-        sensors=_sensors(config, SensorSetup(names, options, region), jobs, of_assets),
+        sensors=_sensors(config, SensorSetup(names, options, region, there), jobs, of_assets),
         schedules=schedules.make(names, jobs, options, region),
         resources={names.slug: region, names.spark: spark, names.rows: rows.manager(names)},
     )
@@ -75,12 +72,9 @@ def _refuse_twins(region: RegionResource, names: Names) -> None:
     for key in (names.slug, names.spark, names.rows):
         other = _other(key, names.region)
         if other is not None:
-            same = other.names.slug == names.slug
-            what = (
-                f"the jobs of both would be called {names.of('…')}"
-                if same
-                else f"both would have a resource called {key}"
-            )
+            what = f"both would have a resource called {key}"
+            if other.names.slug == names.slug:
+                what = f"the jobs of both would be called {names.of('…')}"
             raise ConfigError(
                 f"Regions {other.settings.region} and {names.region} cannot be in one code location: {what}.",
                 hint="Rename one, or give it a code location of its own.",
@@ -97,10 +91,15 @@ def _other(key: str, region: str) -> RegionResource | None:
     return other if other is not None and other.settings.region != region else None
 
 
-def _refuse_one_key(config: RegionConfig, names: Names) -> None:
-    """Keys that were chosen, table by table."""
-    taken = {names.records: "records", names.group: "group"}
+def _check_keys(config: RegionConfig, names: Names) -> None:
+    """Refuse a table whose name or key another asset of the region has."""
+    taken = {names.records: "records", names.group: "group", names.topics: "topics"}
     for table in config.tables:
+        if table.name in RESERVED:
+            raise ConfigError(
+                f"Region {config.region}: a table cannot be called {table.name} in Dagster, which has an asset of that name.",
+                hint=f"Give it another name; not {', '.join(RESERVED)}.",
+            )
         other = taken.setdefault(key := names.table(table.name), table.name)
         if other != table.name:
             raise ConfigError(
@@ -109,46 +108,39 @@ def _refuse_one_key(config: RegionConfig, names: Names) -> None:
             )
 
 
-def _refuse_reserved(config: RegionConfig) -> None:
-    taken = sorted({t.name for t in config.tables} & set(RESERVED))
-    if taken:
-        raise ConfigError(
-            f"Region {config.region}: a table cannot be called {taken[0]} in Dagster, which has an asset of that name.",
-            hint=f"Give it another name; not {', '.join(RESERVED)}.",
-        )
-
-
-def _assets(config: RegionConfig, names: Names, options: Options) -> list[dg.AssetsDefinition | dg.AssetSpec]:
+def _assets(
+    config: RegionConfig, names: Names, options: Options, there: Known
+) -> list[dg.AssetsDefinition | dg.AssetSpec]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", dg.BetaWarning)  # backfill_policy of an asset is beta in 1.13
         return [
-            *external.topics(config, names, options),
+            *external.topics(config, names, options, there.topics),
             external.group(config, names, options),
             external.records(names, options),
-            *(tables.make(table, config, names, options) for table in config.tables),
+            *(tables.make(table, config, names, options, there.topics) for table in there.tables),
         ]
 
 
 def _jobs_of_assets(
-    config: RegionConfig, names: Names, options: Options, checks: Sequence[dg.AssetChecksDefinition]
+    there: Known, names: Names, options: Options, checks: Sequence[dg.AssetChecksDefinition]
 ) -> dict[str, UnresolvedJob]:
     """Jobs over assets and checks, by what they are called in every region."""
     select = dg.AssetSelection
     chosen: dict[str, tuple[dg.AssetSelection, str]] = {
         CHECKS_DATA: (
             select.checks(*checks),
-            "Run the checks that read the data: the latest checkpoints, and the tables.",
+            "Run the checks that read data: of the latest checkpoints, and of the tables.",
         )
     }
-    if config.tables:
+    if there.tables:
         chosen[WRITES] = (
-            select.assets(*(names.table(table.name) for table in config.tables)),
-            "Bring tables what they have not got yet; the sensor launches it, for one table and a range of checkpoints.",
+            select.assets(*(names.table(table.name) for table in there.tables)),
+            f"Write new checkpoints into a table. The sensor {names.of('publish')} launches it for one table and a range of checkpoints.",
         )
     if options.follow:
         chosen[FOLLOWED] = (
             select.assets(*map(dg.AssetKey.from_user_string, options.follow)).without_checks(),
-            f"The assets that {names.of('follow_merges')} brings each checkpoint, for one checkpoint or a range.",
+            f"Assets under `follow`: the run {names.of('follow_merges')} materializes them for each new checkpoint.",
         )
     return {
         job: dg.define_asset_job(
@@ -171,15 +163,15 @@ def _sensors(
     of_assets: Mapping[str, UnresolvedJob],
 ) -> list[dg.SensorDefinition]:
     """The region's sensors: the trigger only where Dagster cuts."""
-    writes = [of_assets[WRITES]] if config.tables else []
+    writes = [of_assets[job] for job in (WRITES,) if job in of_assets]
     if config.tables or config.templates:  # tables, or checkpoints, that are in no definition
         writes.append(jobs["advance_table"])
     return [
         *([trigger.sensor(setup, jobs["cut"])] if setup.options.cuts else []),
         watch.sensor(setup, jobs["reset_region"], jobs["stopped_alarm"]),
         publish.sensor(setup, writes),
-        observe.sensor(setup, [t.name for t in config.tables]),
-        check.sensor(setup, of_assets[CHECKS_DATA], shared=bool(config.tables)),
+        observe.sensor(setup),
+        check.sensor(setup, of_assets[CHECKS_DATA], shared=bool(setup.known.tables)),
         host.sensor(setup, jobs["host_members"]),
         *([host.of_follower(setup, jobs["follow_merges"])] if setup.options.follow else []),
     ]

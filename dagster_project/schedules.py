@@ -42,18 +42,18 @@ def due(names: Names, job: dg.JobDefinition, region: RegionResource | None) -> E
         except CrkafkaError:
             pass  # the run tries again for a while, and then says what is wrong
         if on_its_way(context.instance, names.tags, job.name, begun=False):
-            return dg.SkipReason("the last run has not begun yet")
+            return dg.SkipReason("the previous run has not started yet")
         return dg.RunRequest()
 
     return evaluate
 
 
 DESCRIPTIONS = {
-    "consume": "Consume what is there, cut, stop: instead of resident members.",
-    "retire": "Delete checkpoints beyond the last `retain`.",
-    "prune": "Remove old runs of the region from Dagster; never one of live partitions.",
-    "maintain": "Make few large files of the many small ones of the declared tables.",
-    "look": "Record the lag that Kafka knows.",
+    "consume": "Reads all new records, makes a checkpoint, and stops: for regions without resident members.",
+    "retire": "Deletes the segments of checkpoints before the last `retain`.",
+    "prune": "Removes old runs of the region from Dagster; never one of live partitions.",
+    "maintain": "Compacts the small files of the declared tables.",
+    "look": "Records the lag of the group, as Kafka reports it.",
 }
 
 

@@ -25,14 +25,14 @@ ROWS = 2_000_000
 """And so many rows, unless the latest checkpoint alone has more: their positions are held in memory."""
 
 RECORDS = {
-    "contiguous": ("Each checkpoint begins where its parent ended, partition by partition.", {"I1"}),
+    "contiguous": ("Each checkpoint begins at the offset where the one before ended, in every partition.", {"I1"}),
     "rows_equal_segments": (
-        "The files hold as many rows as were merged, within the merged offsets, of whom the cut expected.",
+        "The files have as many rows as were merged, within the merged offsets, from the members that the cut expected.",
         {"I2", "I4", "I8", "I13"},
     ),
-    "no_duplicates": ("No (topic, partition, offset) is there twice.", {"I3"}),
+    "no_duplicates": ("Each (topic, partition, offset) is there once.", {"I3"}),
 }
-"""Check → what it says, and the invariants of `crkafka verify` that it stands for."""
+"""Check → its description, and the invariants of `crkafka verify` that it stands for."""
 
 
 def of_records(names: Names) -> dg.AssetChecksDefinition:
@@ -40,7 +40,7 @@ def of_records(names: Names) -> dg.AssetChecksDefinition:
 
     @dg.multi_asset_check(
         name=names.of("records_checks"),
-        description="Reads the latest checkpoints back, and compares them with what was merged.",
+        description=f"Reads the files of the latest {CHECKED} checkpoints, and compares them with what was merged.",
         required_resource_keys={names.slug},
         can_subset=True,  # else they cannot be executed on the page of an asset that is not materialized by a run
         specs=[dg.AssetCheckSpec(name, asset=names.records, description=text) for name, (text, _) in RECORDS.items()],
@@ -53,7 +53,7 @@ def of_records(names: Names) -> dg.AssetChecksDefinition:
         about = {
             "checkpoints": len(chosen),
             "rows": sum(c.rows for c in chosen),
-            "first": chosen[0].id if chosen else 0,
+            "first_checkpoint": chosen[0].id if chosen else 0,
         }
         for name in sorted(key.name for key in context.selected_asset_check_keys):
             _, invariants = RECORDS[name]
@@ -62,7 +62,7 @@ def of_records(names: Names) -> dg.AssetChecksDefinition:
                 check_name=name,
                 asset_key=names.records,
                 passed=not wrong,
-                metadata={**about, "wrong": sum(findings.counts[invariant] for invariant in invariants)},
+                metadata={**about, "violations": sum(findings.counts[invariant] for invariant in invariants)},
                 description="; ".join(wrong[:5]) or None,
             )
 
@@ -83,7 +83,7 @@ NOTHING_FOREIGN = "nothing_foreign"
 def of_table(table: TableConfig, names: Names) -> dg.AssetChecksDefinition:
     """What the table format itself cannot refuse is found here, also while nothing is written."""
 
-    text = "It holds exactly the rows that were merged, and nobody else has committed to it."
+    text = "The table has exactly the rows that were merged, and no other program has committed to it."
 
     @dg.multi_asset_check(  # of one: `asset_check` gives its op no description
         name=names.of(f"{table.name}_{NOTHING_FOREIGN}"),
@@ -102,10 +102,10 @@ def of_table(table: TableConfig, names: Names) -> dg.AssetChecksDefinition:
             passed=answer.clean,
             description=f"{'; '.join(texts)}. The job mend_tables undoes them." if texts else None,
             metadata={
-                "foreign_commits": answer.foreign,
-                "strangers": len(answer.strangers),
-                "miscounted": len(answer.miscounted),
-                "rows_of_no_checkpoint": answer.unknown,
+                "commits_of_other_programs": answer.foreign,
+                "checkpoints_that_do_not_belong": len(answer.strangers),
+                "checkpoints_with_other_rows": len(answer.miscounted),
+                "rows_without_checkpoint": answer.unknown,
                 "lost_files": len(answer.lost),
             },
         )
@@ -113,39 +113,33 @@ def of_table(table: TableConfig, names: Names) -> dg.AssetChecksDefinition:
     return foreign
 
 
-def of_group(names: Names, options: Options) -> dg.AssetChecksDefinition:
-    """The checks of the group that the observing sensor evaluates, also by hand."""
-    specs = [dg.AssetCheckSpec(name, asset=names.group, description=text) for name, text in observe.CHECKS.items()]
-    return _evaluated(names.of("group_checks"), names, specs, options)
-
-
-def of_table_state(table: TableConfig, names: Names, options: Options) -> dg.AssetChecksDefinition:
-    """The same for a table."""
+def of_state(names: Names, options: Options, declared: Sequence[str]) -> list[dg.AssetChecksDefinition]:
+    """The checks of the group and of the declared tables, which the observing sensor evaluates; here by hand."""
+    of_group = [dg.AssetCheckSpec(name, asset=names.group, description=text) for name, text in observe.CHECKS.items()]
     text = (
-        f"No checkpoint has waited for the table for more than {options.fresh:.0f} s, its commits do not fail, it owes no fence, "
-        "and few of its latest records are bad. "
-        "A quiet topic is no reason to fail."
+        f"No checkpoint waits for the table for longer than {options.fresh:.0f} s, its commits succeed, it has followed the last rewind, "
+        "and few of its latest records are bad. A quiet topic is no reason to fail."
     )
-    spec = dg.AssetCheckSpec(observe.KEEPS_UP, asset=names.table(table.name), description=text)
-    return _evaluated(names.of(f"{table.name}_checks"), names, [spec], options)
+    of_tables = {
+        f"{table}_checks": [dg.AssetCheckSpec(observe.KEEPS_UP, asset=names.table(table), description=text)]
+        for table in declared
+    }
 
+    def made(name: str, specs: Sequence[dg.AssetCheckSpec]) -> dg.AssetChecksDefinition:
+        @dg.multi_asset_check(
+            name=names.of(name),
+            description=f"Evaluates the checks of the sensor {names.of('observe')} by hand. Reads SQL only.",
+            required_resource_keys={names.slug},
+            can_subset=True,
+            specs=specs,
+        )
+        def checks(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
+            region: RegionResource = getattr(context.resources, names.slug)
+            view = observe.view_of(region.read(status_of), names=names, declared=declared, fresh=options.fresh)
+            for outcome in view.outcomes:
+                if dg.AssetCheckKey(outcome.asset, outcome.check) in context.selected_asset_check_keys:
+                    yield outcome.result
 
-def _evaluated(
-    name: str, names: Names, specs: Sequence[dg.AssetCheckSpec], options: Options
-) -> dg.AssetChecksDefinition:
-    @dg.multi_asset_check(
-        name=name,
-        description="Evaluates by hand what the observing sensor evaluates by itself; reads SQL only.",
-        required_resource_keys={names.slug},
-        can_subset=True,
-        specs=specs,
-    )
-    def checks(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
-        region: RegionResource = getattr(context.resources, names.slug)
-        declared = [t.name for t in region.settings.tables]
-        view = observe.view_of(region.read(status_of), names=names, declared=declared, fresh=options.fresh)
-        for outcome in view.outcomes:
-            if dg.AssetCheckKey(outcome.asset, outcome.check) in context.selected_asset_check_keys:
-                yield outcome.result
+        return checks
 
-    return checks
+    return [made(name, specs) for name, specs in {"group_checks": of_group, **of_tables}.items()]

@@ -5,47 +5,46 @@ Nothing in Dagster makes the records, so that nothing there can wake all that fo
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import dagster as dg
 
 from crkafka_core.config import RegionConfig
 from dagster_project import partitions
 from dagster_project.assets import columns
-from dagster_project.names import BY_PATTERN, Names
+from dagster_project.names import Names
 from dagster_project.options import Options
 
 
-def topics(config: RegionConfig, names: Names, options: Options) -> list[dg.AssetSpec]:
-    """One asset per topic, or one for all that match a pattern. None where regions share topics: then they are only named."""
-    if options.topics_prefix is not None:
-        return []
-    by = f" The job {names.of('observe_group')} observes them on a schedule: ends and lag. Nothing materializes them."
-    about = {topic: (f"Records of topic {topic} in Kafka.{by}", {"topic": topic}) for topic in config.topics or ()} or {
-        BY_PATTERN: (
-            f"Records of all topics that match {config.pattern}; each has an asset of its own once it is read.{by}",
-            {"pattern": config.pattern or ""},
+def topics(config: RegionConfig, names: Names, options: Options, known: Collection[str]) -> list[dg.AssetSpec]:
+    """One asset for each topic that is known, and one for all that match a pattern. Topics that regions share are only named."""
+    observed = f"The job {names.of('observe_group')} records its end offsets and the group's lag on a schedule."
+
+    def spec(key: dg.AssetKey, text: str, deps: Collection[dg.AssetKey] = (), **metadata: str) -> dg.AssetSpec:
+        about = options.about(
+            "topics", group=names.slug, description=f"{text} {observed}", metadata={**metadata, **columns.of_topic()}
         )
-    }
-    return [
-        dg.AssetSpec(
-            names.topic(topic),
-            kinds={"kafka"},
-            **options.about("topics", group=names.slug, description=text, metadata={**metadata, **columns.of_topic()}),
-        )
-        for topic, (text, metadata) in about.items()
-    ]
+        return dg.AssetSpec(key, deps=deps, kinds={"kafka"}, **about)
+
+    own = known if options.topics_prefix is None else ()
+    specs = [spec(names.topic(topic), f"Kafka topic {topic}.", topic=topic) for topic in own]
+    if config.pattern:
+        text = f"All Kafka topics that match {config.pattern}. Each has an asset of its own once a member reads it."
+        specs.append(spec(names.topics, text, [names.topic(topic) for topic in known], pattern=config.pattern))
+    return specs
 
 
 def group(config: RegionConfig, names: Names, options: Options) -> dg.AssetSpec:
     """The consumer group, which is the region's alone (SPEC G1)."""
     return dg.AssetSpec(
         names.group,
-        deps=[names.topic(topic) for topic in config.topics or (BY_PATTERN,)],
+        deps=[names.topic(topic) for topic in config.topics or ()] or [names.topics],
         kinds={"kafka"},
         **options.about(
             "group",
             group=names.slug,
-            description=f"The consumer group of region {config.region}: members, epoch, head, lag, resets. The sensor "
-            f"{names.of('observe')} observes it; nothing materializes it.",
+            description=f"Kafka consumer group of region {config.region}: members, epoch, latest checkpoint, lag, resets. The sensor "
+            f"{names.of('observe')} records them.",
             metadata={"region": config.region, "region_index": config.region_index},
         ),
     )
@@ -61,9 +60,9 @@ def records(names: Names, options: Options) -> dg.AssetSpec:
         **options.about(
             "records",
             group=names.slug,
-            description="The records of each checkpoint, exactly once. A partition appears with the merge, by the sensor "
-            f"{names.of('publish')}; nothing in Dagster makes them. A number that is missing was a cut without records or an "
-            f"aborted one, or is superseded. The job {names.of('check_data')} reads them back.",
+            description="Records read from Kafka, each exactly once, as Parquet segments. One partition per checkpoint with records; the "
+            f"sensor {names.of('publish')} adds it after the merge. Missing numbers: checkpoints without records, aborted or superseded "
+            f"ones. The job {names.of('check_data')} checks the files.",
             metadata={"region": names.region},
         ),
     ).with_io_manager_key(names.rows)

@@ -1,11 +1,14 @@
-"""Declared tables as Spark assets: they keep up by ranges, and a backfill rewrites what is there (SPEC A7, K6)."""
+"""Tables as assets: they keep up by ranges, and a backfill rewrites what is there (SPEC A7, K6)."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import Any
 
 import dagster as dg
 
 from crkafka_core.config import RegionConfig
+from crkafka_core.config.location import in_catalog
 from crkafka_core.config.sections import TableConfig
+from crkafka_core.config.shapes import DEAD, has_records
 from crkafka_core.model.rows import Table
 from crkafka_core.plane import checkpoints
 from crkafka_core.plane import tables as plane_tables
@@ -19,31 +22,29 @@ from dagster_project.resources import RegionResource, SparkSessionResource
 PARENT_RUN = "dagster/parent_run_id"
 """The tag of a run that a person executes again: that means again."""
 
+KINDS = {"delta": "deltalake", "iceberg": "iceberg"}
+"""Format → the kind for which Dagster has an icon."""
 
-def make(table: TableConfig, config: RegionConfig, names: Names, options: Options) -> dg.AssetsDefinition:
-    """The asset of one declared table."""
+
+def make(
+    table: TableConfig, config: RegionConfig, names: Names, options: Options, topics: Collection[str]
+) -> dg.AssetsDefinition:
+    """The asset of one table; `topics`: those that have an asset."""
 
     @dg.asset(
         key=names.table(table.name),
         deps=[names.records],
         partitions_def=partitions.definition(names),
         backfill_policy=dg.BackfillPolicy.single_run(),
-        kinds={"spark", table.format},
+        kinds={KINDS[table.format], *([] if config.without_spark(table) else ["spark"])},
         freshness_policy=options.freshness_policy,
         required_resource_keys={names.slug, names.spark},
         **options.about(
             table.name,
             group=names.slug,
-            description=f"{_content(table)} as a {table.format} table at {table.path}, each checkpoint's rows once. The host of "
-            f"the members or a run of the sensor {names.of('publish')} brings it what is merged; materializing a partition writes "
-            "its rows again.",
-            metadata={
-                "dagster/uri": table.path,
-                "dagster/table_name": table.path,
-                "dagster/storage_kind": table.format,
-                "format": table.format,
-                **columns.of_table(table, config, names),
-            },
+            description=f"{_content(table)}. The members' host or a run that the sensor {names.of('publish')} launches writes each new "
+            "checkpoint; materializing a partition writes its rows again.",
+            metadata=described(table, config, names, topics),
         ),
     )
     def keep_up(context: dg.AssetExecutionContext) -> None:
@@ -58,10 +59,19 @@ def make(table: TableConfig, config: RegionConfig, names: Names, options: Option
     return keep_up
 
 
+def described(table: TableConfig, config: RegionConfig, names: Names, topics: Collection[str]) -> dict[str, Any]:
+    """Metadata by which catalogues know a table: its name in a catalog, or else its place, and its columns."""
+    named = {"dagster/table_name": table.path, "dagster/storage_kind": table.format}
+    place = named if in_catalog(table.path) else {"dagster/uri": table.path}
+    return {**place, **columns.of_table(table, config, names, topics)}
+
+
 def _content(table: TableConfig) -> str:
-    if table.output == "dead":
-        return "The records that could not be decoded, each with the reason,"
-    return "The records" if table.typed is None and table.shape is None else "The decoded records"
+    of = f" of {', '.join(table.topics)}" if table.topics else ""
+    if table.output == DEAD:
+        return f"Records{of} that could not be decoded, each with the reason"
+    raw = table.typed is None and (table.shape is None or has_records(table.shape))
+    return f"{'Records' if raw else 'Decoded records'}{of}, {'one row for each key' if table.keys else 'each once'}"
 
 
 def write(run: writing.TableRun, ids: Sequence[int]) -> dict[int, dict[str, int | str]]:
@@ -87,7 +97,5 @@ def _brought_along(context: writing.Context, table: Table) -> bool:
 def _materialize_along(run: writing.TableRun, before: Table, ids: Sequence[int]) -> None:
     """Partitions of checkpoints that came along are materialized too; not those that have left."""
     came = run.region.read(lambda reader, _: checkpoints.filled(reader, above=before.acknowledged, upto=ids[0] - 1))
-    if not came:
-        return
-    lowest = partitions.lowest(run.context.instance, run.region.names)
+    lowest = partitions.lowest(run.context.instance, run.region.names) if came else ""
     run.materialize([i for i in came if lowest and key_of(i) >= lowest])

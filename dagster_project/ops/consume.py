@@ -21,18 +21,14 @@ from dagster_project.run_identity import asker, token
 class Consume(dg.Config):
     """What happens afterwards."""
 
-    stop: bool = Field(
-        True, description="Stop the region at the end, if this run started its members; off: it stays as it is."
-    )
+    stop: bool = Field(True, description="Stop the region at the end, if this run has started its members.")
 
 
-@dg.op(
-    description="For teams without resident members: consume to the ends seen now, then cut. Members are started, and stopped again, if "
-    "nobody hosts them."
-)
+@dg.op
 def consume(
     context: dg.OpExecutionContext, config: Consume, region: RegionResource, spark: SparkSessionResource
 ) -> dg.Output[None]:
+    """Read all topics to their present ends, then make a checkpoint. Where no host runs members, this run starts and stops them."""
     with as_dagster_failure():
         it = region.initialised(configure=False)
         if _hosted(it, token(context)):

@@ -23,7 +23,7 @@ from dagster_project.run_identity import asker, followed, is_reexecution, token
 class OpenCut(dg.Config):
     """Why."""
 
-    cause: str = Field("by hand", description="Shown with the checkpoint and in the event log.")
+    cause: str = Field("by hand", description="Reason, shown with the checkpoint and in the event log.")
     patience: float = Field(
         120.0,
         description="Seconds to wait for a region that is settling, resetting, or in another cut, before giving up.",
@@ -40,14 +40,9 @@ def driver(region: RegionResource, context: dg.OpExecutionContext) -> AbstractCo
     return DriverLease(region.plane, DRIVER, asker(context), token=token(context))
 
 
-@dg.op(
-    out=dg.Out(
-        dg.Nothing, is_required=False, description="Nothing at all when the region does not know the cut any more."
-    ),
-    description="Open a cut, which fixes who is expected to contribute what; members begin to drain. A run of the trigger finds the cut "
-    "that was opened when it was due.",
-)
+@dg.op(out=dg.Out(dg.Nothing, is_required=False, description="Missing when the region does not know the cut any more."))
 def open_cut(context: dg.OpExecutionContext, config: OpenCut, region: RegionResource):  # type: ignore[no-untyped-def]
+    """Open a cut: members begin to drain. A run that the sensor trigger has launched follows the cut that is open already."""
     refuse_less_than(0, patience=config.patience)
     opened = None
     with as_dagster_failure(), driver(region, context) as lease:
@@ -131,11 +126,9 @@ def _begun(region: Region, context: dg.OpExecutionContext) -> int:
     return mine[-1].id
 
 
-@dg.op(
-    ins={"opened": dg.In(dg.Nothing)},
-    description="Wait until every member has drained, closed its segments, and contributed.",
-)
+@dg.op(ins={"opened": dg.In(dg.Nothing)})
 def drain(context: dg.OpExecutionContext, region: RegionResource) -> dg.Output[None]:
+    """Wait until every member has drained, closed its segments, and contributed."""
     with as_dagster_failure(), driver(region, context) as lease:
         it = region.open()
         checkpoint = _begun(it, context)
@@ -147,12 +140,9 @@ def drain(context: dg.OpExecutionContext, region: RegionResource) -> dg.Output[N
     return dg.Output(None, metadata={"checkpoint": checkpoint, "drain_ms": row.drain_ms})
 
 
-@dg.op(
-    name="checkpoint",
-    ins={"drained": dg.In(dg.Nothing)},
-    description="Wait until the contributions are merged; the region goes on. An aborted cut fails here, with its reason.",
-)
+@dg.op(name="checkpoint", ins={"drained": dg.In(dg.Nothing)})
 def merge(context: dg.OpExecutionContext, region: RegionResource) -> dg.Output[None]:
+    """Wait until the contributions are merged; the region goes on. An aborted cut fails here, with its reason."""
     with as_dagster_failure(), driver(region, context):
         it = region.open()
         row = it.await_merged(_begun(it, context), progress=context.log.info)
@@ -172,6 +162,7 @@ def merge(context: dg.OpExecutionContext, region: RegionResource) -> dg.Output[N
     )
 
 
-@dg.graph(description="Drain the members, checkpoint them, go on: one consistent checkpoint of the whole group.")
+@dg.graph
 def cut() -> None:
+    """Make one consistent checkpoint of the whole group: members drain, contribute their offsets and files, and go on."""
     merge(drained=drain(opened=open_cut()))

@@ -27,15 +27,15 @@ class Follow(dg.Config):
     """How long, and how much at once."""
 
     seconds: float = Field(
-        3_600.0, description="After so long the run ends; the sensor starts another, with the code as it is then."
+        3_600.0,
+        description="Seconds after which the run ends; the sensor launches the next, with the code of that time.",
     )
-    limit: int = Field(200, description="Checkpoints that one run of the assets takes at most.")
+    limit: int = Field(200, description="Most checkpoints of one run of the assets.")
 
 
-@dg.op(
-    description="Publish each checkpoint as soon as it is merged, and run the assets for it in this process, as a run of their own."
-)
+@dg.op
 def follow(context: dg.OpExecutionContext, config: Follow, region: RegionResource) -> None:
+    """Materialize the assets under `follow` for each checkpoint as soon as it is merged, in this process."""
     with as_dagster_failure(), DriverLease(region.plane, LEASE, asker(context), token=token(context)) as lease:
         follower = _Follower(context, region, config.limit)
         end, left = time.monotonic() + config.seconds, config.seconds
@@ -91,7 +91,7 @@ class _Follower:
         name, keys = self._region.names.partitions, keys_of(ids)
         known = {*self._instance.get_existing_dynamic_partitions(name, keys)}
         new = [i for i, key in zip(ids, keys, strict=True) if key not in known]
-        for event in self._region.read(lambda reader, row: landed(reader, row, self._region.names.records, new)):
+        for event in self._region.read(lambda reader, row: landed(reader, self._region.names.records, new)):
             self._instance.report_runless_asset_event(event)
         self._instance.add_dynamic_partitions(name, keys_of(new))
 

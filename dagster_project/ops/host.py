@@ -28,15 +28,16 @@ POLL_S = 2.0
 class HostConfig(dg.Config):
     """How to begin."""
 
-    start: bool = Field(True, description="Also want the region to run. Off: only host it while it is wanted.")
+    start: bool = Field(
+        True, description="Start the region, too. Off: only run the members of a region that is started."
+    )
 
 
-@dg.op(
-    description="Run the members until the region is stopped. Terminating the run ends them; a sensor starts another."
-)
+@dg.op
 def host(
     context: dg.OpExecutionContext, config: HostConfig, region: RegionResource, spark: SparkSessionResource
 ) -> None:
+    """Run the members until the region is stopped. Terminating the run ends them; the sensor host launches another."""
     with as_dagster_failure():
         it = region.initialised(configure=False)
         with (

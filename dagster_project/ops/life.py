@@ -19,15 +19,13 @@ class Retire(dg.Config):
     """Whether to do it."""
 
     dry_run: bool = Field(
-        default=False, description="Delete nothing: only tell what would be deleted, and what is held back."
+        default=False, description="Delete nothing; log what would be deleted, and what is held back."
     )
 
 
-@dg.op(
-    description="Delete what is older than the last `retain` checkpoints and held by nobody, and orphaned files. Offsets stay in the "
-    "archive, so that all of it can be replayed from Kafka."
-)
+@dg.op
 def retire(context: dg.OpExecutionContext, config: Retire, region: RegionResource) -> dg.Output[None]:
+    """Delete segments of checkpoints before the last `retain`, unless still needed. Their rows can be read from Kafka again."""
     if config.dry_run:
         return _would_retire(context, region)
     with as_dagster_failure():
@@ -70,11 +68,12 @@ def _retirable(reader: Reader, row: Region) -> tuple[retiring.Plan, list[Checkpo
 class Scale(dg.Config):
     """How many."""
 
-    members: int = Field(description="Wanted number of members, at least 1; the change costs at most one reset.")
+    members: int = Field(description="Number of members, at least 1. The change costs one reset at most.")
 
 
-@dg.op(description="Want another number of members: scale the group out or in.")
+@dg.op
 def scale(context: dg.OpExecutionContext, config: Scale, region: RegionResource) -> dg.Output[None]:
+    """Set the number of members."""
     with as_dagster_failure():
         if config.members < 1:
             raise ConfigError(
@@ -85,25 +84,25 @@ def scale(context: dg.OpExecutionContext, config: Scale, region: RegionResource)
     return dg.Output(None, metadata={"members": row.members_wanted})
 
 
-@dg.op(
-    description="Want the region to run: make it in the control plane if it is not there. Also leaves STOPPED, once its reason is "
-    "mended."
-)
+@dg.op
 def start(context: dg.OpExecutionContext, region: RegionResource) -> dg.Output[None]:
+    """Start the region; create it in the control plane if it is not there. Restarts a region that a failure has stopped, too."""
     with as_dagster_failure():
         row = region.initialised().start(by=asker(context))
     return dg.Output(None, metadata={"phase": str(row.phase), "epoch": row.epoch})
 
 
-@dg.op(description="Cut a last time; then members leave the group cleanly.")
+@dg.op
 def stop(context: dg.OpExecutionContext, region: RegionResource) -> dg.Output[None]:
+    """Stop the region: members make a last checkpoint, then leave the group."""
     with as_dagster_failure():
         row = region.open().stop(by=asker(context), progress=context.log.info)
     return dg.Output(None, metadata={"phase": str(row.phase), "head": row.head})
 
 
-@dg.op(description="Fails with the reason for which the region stopped; a sensor launches it, so that alerts go out.")
+@dg.op
 def alarm(context: dg.OpExecutionContext, region: RegionResource) -> None:
+    """Fails with the reason for which the region has stopped, so that alerts are sent. The sensor watch launches it."""
     with as_dagster_failure():
         row = region.read(lambda _, row: row)
         if row.phase is not Phase.STOPPED:
@@ -112,5 +111,5 @@ def alarm(context: dg.OpExecutionContext, region: RegionResource) -> None:
         who = f" Most often by {row.stop_member}." if row.stop_member else ""
         raise RegionStopped(
             f"Region {row.name} is stopped: {row.stop_reason}.{who}",
-            hint="Mend the cause; then run start_region, or reset_region to another checkpoint.",
+            hint="Remove the cause; then launch start_region, or reset_region to another checkpoint.",
         )

@@ -16,8 +16,10 @@ KINDS = ("partition", "topic", "pattern", "member")
 class Mark(dg.Config):
     """What the mark is on."""
 
-    kind: str = Field("topic", description="partition, topic, pattern or member.")
-    what: str = Field(description="orders[3] for a partition; a topic; a pattern of topics; a member such as orders/0.")
+    kind: str = Field("topic", description="Kind of what is paused: partition, topic, pattern or member.")
+    what: str = Field(
+        description="Its name: a partition such as orders[3], a topic, a pattern of topics, a member such as orders/0."
+    )
     member: str = Field("", description="Only while this member holds it; empty: any member.")
 
     def checked(self) -> str:
@@ -29,18 +31,17 @@ class Mark(dg.Config):
         return self.kind
 
 
-@dg.op(
-    description="Pause a partition, a topic, a pattern of topics, or a member: nothing of it flows until it is resumed; also of "
-    "partitions that do not exist yet."
-)
+@dg.op
 def pause(context: dg.OpExecutionContext, config: Mark, region: RegionResource) -> None:
+    """Pause a partition, a topic, a pattern of topics, or a member until it is resumed. Includes partitions that do not exist yet."""
     with as_dagster_failure():
         region.open().pause(config.checked(), config.what, member=config.member, by=asker(context))
     context.log.info(f"{config.kind} {config.what} is paused")
 
 
-@dg.op(description="Resume what was paused.")
+@dg.op
 def resume_mark(context: dg.OpExecutionContext, config: Mark, region: RegionResource) -> dg.Output[None]:
+    """Resume what was paused."""
     with as_dagster_failure():
         was_paused = region.open().resume(config.checked(), config.what, member=config.member, by=asker(context))
     context.log.info(f"{config.kind} {config.what} " + ("flows again" if was_paused else "was not paused"))
@@ -52,15 +53,13 @@ class Forget(dg.Config):
 
     topic: str = Field(description="A topic that was deleted or recreated.")
     sure: str = Field(
-        description="The topic's name once more: what was read of it is kept, a recreated topic starts at its beginning."
+        description="The topic's name again, as confirmation. What was read of it stays; a recreated topic starts at its beginning."
     )
 
 
-@dg.op(
-    description="Forget a topic that was deleted or recreated, so that the region can go on: its offsets are carried forward. Refused "
-    "unless its name is written twice."
-)
+@dg.op
 def forget(context: dg.OpExecutionContext, config: Forget, region: RegionResource) -> dg.Output[None]:
+    """Forget a topic that was deleted or recreated, so that the region can go on. Its name has to be written twice."""
     with as_dagster_failure():
         if not config.topic:
             raise ConfigError(
@@ -83,14 +82,12 @@ class Skip(dg.Config):
     offsets: str = Field(
         description="orders[3]@17 for one offset of a partition, orders[3]@17-20 for several, both ends included."
     )
-    sure: str = Field(description="The same once more: these records are given up for good.")
+    sure: str = Field(description="The same again, as confirmation: these records are lost for good.")
 
 
-@dg.op(
-    description="Give up offsets that no client can read, as a recorded gap, so that their partition goes on behind them; the head must "
-    "stand at the first of them."
-)
+@dg.op
 def skip(context: dg.OpExecutionContext, config: Skip, region: RegionResource) -> dg.Output[None]:
+    """Skip offsets that no client can read; they become a recorded gap. The latest checkpoint must end at the first of them."""
     with as_dagster_failure():
         if config.sure != config.offsets:
             raise ConfigError(
@@ -105,16 +102,12 @@ def skip(context: dg.OpExecutionContext, config: Skip, region: RegionResource) -
 class Undeclare(dg.Config):
     """Which table."""
 
-    table: str = Field(
-        description="A declared table that is gone: it holds nothing back any more. What it holds is not deleted."
-    )
+    table: str = Field(description="A declared table that is not needed any more. Its rows are not deleted.")
 
 
-@dg.op(
-    description="Take a declared table that is gone out of the control plane, so that retirement and resets do not wait for it; take it "
-    "out of the configuration first, or it is declared again."
-)
+@dg.op
 def undeclare(context: dg.OpExecutionContext, config: Undeclare, region: RegionResource) -> None:
+    """Remove a declared table from the control plane, once the configuration has it no more; nothing waits for it then."""
     with as_dagster_failure():
         if config.table in {t.name for t in region.settings.tables}:
             raise ConfigError(

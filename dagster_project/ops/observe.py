@@ -8,14 +8,14 @@ from crkafka_core.kafka.group import PartitionProgress, report
 from crkafka_core.plane import starts
 from dagster_project.failures import as_dagster_failure
 from dagster_project.metadata import table
-from dagster_project.names import BY_PATTERN
 from dagster_project.resources import RegionResource
 
 SHOWN = 200
 
 
-@dg.op(description="Ask Kafka for the group's state and lag, and record them with the group and its topics.")
+@dg.op
 def observe(context: dg.OpExecutionContext, region: RegionResource) -> dg.Output[None]:
+    """Read the state and lag of the group from Kafka, and record them with the group and its topics."""
     names = region.names
     with as_dagster_failure():
         it = region.open()
@@ -44,9 +44,9 @@ def observe(context: dg.OpExecutionContext, region: RegionResource) -> dg.Output
         details: dict[str, dg.RawMetadataValue] = {"topic": topic, "partitions": len(parts), **_lag(parts)}
         details["progress"] = _table(parts[:SHOWN])
         context.log_event(dg.AssetObservation(names.topic(topic), metadata=details))
-    if not region.settings.topics:
+    if region.settings.pattern:
         together = {"topics": len(topics), "partitions": len(progress.partitions), **lag}
-        context.log_event(dg.AssetObservation(names.topic(BY_PATTERN), metadata=together))
+        context.log_event(dg.AssetObservation(names.topics, metadata=together))
     return dg.Output(None, metadata={**lag, "topics": len(topics)})
 
 

@@ -18,16 +18,14 @@ PAGE = 200
 class Prune(dg.Config):
     """How old."""
 
-    days: float = Field(14, description="Runs that succeeded or were cancelled are removed after so many days.")
-    failures: float = Field(60, description="Runs that failed, after so many days.")
-    limit: int = Field(10_000, description="Runs that one run removes at most; the next one goes on.")
+    days: float = Field(14, description="Days after which runs that succeeded or were cancelled are removed.")
+    failures: float = Field(60, description="Days after which failed runs are removed.")
+    limit: int = Field(10_000, description="Most runs that are removed at once; the next run goes on.")
 
 
-@dg.op(
-    description="Remove the region's old runs with their events, but those that materialized partitions which are still there. The "
-    "newest run of each job stays."
-)
+@dg.op
 def prune(context: dg.OpExecutionContext, config: Prune, region: RegionResource) -> dg.Output[None]:
+    """Remove old runs of the region. Runs whose partitions are still there, and the newest run of each job, stay."""
     refuse_less_than(0, days=config.days, failures=config.failures)
     refuse_less_than(1, limit=config.limit)
     ended = {

@@ -31,16 +31,14 @@ class Reset(dg.Config):
         description="head: undo what is not checkpointed yet. A number: that merged checkpoint; those after it are superseded, and "
         "their rows leave the tables. initial, or 0: the offsets at which the group first saw each partition.",
     )
-    cause: str = Field("", description="Why. Shown in the event log and with what is superseded.")
+    cause: str = Field("", description="Reason, shown in the event log and with the superseded checkpoints.")
     give_up: list[str] = Field(
         default=[], description="Forgotten topics whose rows may leave the tables, though they are not read again."
     )
-    dry_run: bool = Field(
-        False, description="Ask for nothing: only tell which checkpoints and rows would be superseded."
-    )
+    dry_run: bool = Field(False, description="Reset nothing; log the checkpoints and rows that would be superseded.")
     sure: str = Field(
         default="",
-        description="For `initial` alone: the region's name, since every checkpoint is superseded and leaves the tables.",
+        description="For `initial` only: the region's name, as confirmation. All checkpoints are superseded, and leave the tables.",
     )
 
 
@@ -77,11 +75,9 @@ def _confirmed(config: Reset, region: str) -> None:
         )
 
 
-@dg.op(
-    out=dg.Out(dg.Nothing, is_required=False, description="Nothing at all after a dry run."),
-    description="Raise the epoch: members seek back and rest. Refused if Kafka no longer holds the target.",
-)
+@dg.op(out=dg.Out(dg.Nothing, is_required=False, description="Missing after a dry run."))
 def reset(context: dg.OpExecutionContext, config: Reset, region: RegionResource):  # type: ignore[no-untyped-def]
+    """Begin the reset: members go back to the target. Refused if Kafka no longer has its offsets."""
     mine = token(context)
     if config.dry_run:
         with as_dagster_failure():
@@ -109,11 +105,9 @@ def reset(context: dg.OpExecutionContext, config: Reset, region: RegionResource)
     yield dg.Output(None, metadata={"epoch": epoch, "head": head})
 
 
-@dg.op(
-    ins={"asked": dg.In(dg.Nothing)},
-    description="Remove superseded partitions, and their rows from every declared table that has not followed yet.",
-)
+@dg.op(ins={"asked": dg.In(dg.Nothing)})
 def rewind(context: dg.OpExecutionContext, region: RegionResource, spark: SparkSessionResource) -> dg.Output[None]:
+    """Remove superseded partitions, and their rows from every declared table that has not followed yet."""
     with as_dagster_failure():
         removed = partitions.remove_superseded(context.instance, region)
         owed = region.read(lambda reader, row: epochs.unfenced(reader))
@@ -127,8 +121,9 @@ def rewind(context: dg.OpExecutionContext, region: RegionResource, spark: SparkS
     )
 
 
-@dg.op(ins={"rewound": dg.In(dg.Nothing)}, description="Wait until the region runs again.")
+@dg.op(ins={"rewound": dg.In(dg.Nothing)})
 def resume(context: dg.OpExecutionContext, region: RegionResource) -> dg.Output[None]:
+    """Wait until the region runs again."""
     mine = token(context)
     with as_dagster_failure():
         it = region.open()
@@ -143,6 +138,7 @@ def resume(context: dg.OpExecutionContext, region: RegionResource) -> dg.Output[
     )
 
 
-@dg.graph(description="Go back to the latest checkpoint, to an older one, or to the beginning; always accepted.")
+@dg.graph
 def reset_region() -> None:
+    """Go back to the latest checkpoint, to an older one, or to the beginning."""
     resume(rewound=rewind(asked=reset()))

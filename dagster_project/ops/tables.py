@@ -18,17 +18,15 @@ from dagster_project.resources import RegionResource, SparkSessionResource
 class Advance(dg.Config):
     """Which table, and how far."""
 
-    table: str = Field(description="A declared table.")
-    upto: int = Field(description="The last checkpoint that it gets, included.")
+    table: str = Field(description="The declared table.")
+    upto: int = Field(description="Last checkpoint to write, inclusive.")
 
 
-@dg.op(
-    description="Write what follows in a table, up to a checkpoint; also checkpoints that have left the partitions. The sensor launches "
-    "it, a range at a time."
-)
+@dg.op
 def advance(
     context: dg.OpExecutionContext, config: Advance, region: RegionResource, spark: SparkSessionResource
 ) -> None:
+    """Write new checkpoints into a table, also those without a partition. The sensor publish launches it, a range at a time."""
     with as_dagster_failure():
         writing.TableRun(context, region, spark, config.table).advance(config.upto)
 
@@ -37,22 +35,18 @@ class Replay(dg.Config):
     """Which checkpoints, into what."""
 
     after: int = Field(
-        description="The first bound, left out: 3 begins with what followed checkpoint 3; 0 with the first one."
+        description="Checkpoint before the first one to write: 3 begins behind checkpoint 3, 0 with the first one."
     )
-    upto: int = Field(description="The last checkpoint, included.")
-    tables: list[str] = Field(default_factory=list, description="Declared tables to write; none named: all of them.")
-    dry_run: bool = Field(
-        default=False, description="Write nothing: only tell which rows would be written, and where they are read."
-    )
+    upto: int = Field(description="Last checkpoint to write, inclusive.")
+    tables: list[str] = Field(default_factory=list, description="Declared tables to write; empty: all.")
+    dry_run: bool = Field(default=False, description="Write nothing; log which rows would be written, and from where.")
 
 
-@dg.op(
-    description="Write the rows of (after, upto] into tables again, from segments or, once retired, from Kafka; each is in the table "
-    "once afterwards, however often it is replayed."
-)
+@dg.op
 def rewrite(
     context: dg.OpExecutionContext, config: Replay, region: RegionResource, spark: SparkSessionResource
 ) -> dg.Output[None]:
+    """Write rows of checkpoints into tables again: from segments or, once deleted, from Kafka. Each is there once afterwards."""
     with as_dagster_failure():
         names = _tables(config, region.tables(), region.settings.region)
         plan = region.read(lambda reader, row: reading.plan(reader, row, after=config.after, upto=config.upto))
@@ -91,14 +85,12 @@ def _rewrite(run: writing.TableRun, plan: reading.ReadPlan) -> None:
 class Chosen(dg.Config):
     """Which tables."""
 
-    tables: list[str] = Field(default_factory=list, description="Declared tables; none named: all of them.")
+    tables: list[str] = Field(default_factory=list, description="Declared tables; empty: all.")
 
 
-@dg.op(
-    description="Make few large files of many small ones in the declared tables, and delete what no version within a table's retention "
-    "needs; no row changes."
-)
+@dg.op
 def maintain(context: dg.OpExecutionContext, config: Chosen, region: RegionResource) -> dg.Output[None]:
+    """Compact the small files of declared tables, and delete files that no version within a table's retention needs. No row changes."""
     from crkafka_core.lake import compact
     from crkafka_core.lake.compact import Maintained, in_words
 
@@ -114,13 +106,11 @@ def maintain(context: dg.OpExecutionContext, config: Chosen, region: RegionResou
     return dg.Output(None, metadata={"files": sum(done.merged for done in tried.done.values()), **texts})
 
 
-@dg.op(
-    description="Undo what others have committed to the tables, which the check nothing_foreign finds: rows that do not belong there "
-    "leave, and what is missing is written again."
-)
+@dg.op
 def mend(
     context: dg.OpExecutionContext, config: Chosen, region: RegionResource, spark: SparkSessionResource
 ) -> dg.Output[None]:
+    """Remove what other programs have committed to tables, and write missing rows again, as the check nothing_foreign reports."""
     from crkafka_core.spark import tables
 
     def one(name: str) -> bool:

@@ -6,7 +6,15 @@ from dataclasses import dataclass
 
 import dagster as dg
 
-from dagster_project.sensors.shared import Cursor, SensorSetup, UnresolvedJob, on_its_way, read_or_skip, run_key
+from dagster_project.sensors.shared import (
+    Cursor,
+    SensorSetup,
+    UnresolvedJob,
+    duration,
+    on_its_way,
+    read_or_skip,
+    run_key,
+)
 
 DAILY = 86_400.0
 
@@ -30,7 +38,7 @@ def sensor(setup: SensorSetup, job: UnresolvedJob, *, shared: bool) -> dg.Sensor
         job=job,
         minimum_interval_seconds=30,
         default_status=setup.status if every else dg.DefaultSensorStatus.STOPPED,
-        description="Runs the checks that read the data: the latest checkpoints, and tables for what others wrote into them.",
+        description="Launches the checks that read data: of the latest checkpoints, and of tables for commits of other programs.",
     )
     def check(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         answer = read_or_skip(setup.region, lambda reader, row: (row, reader.now()))
@@ -41,17 +49,17 @@ def sensor(setup: SensorSetup, job: UnresolvedJob, *, shared: bool) -> dg.Sensor
         if not region.head:
             return dg.SkipReason("there is no checkpoint yet")
         if cursor.uid != region.uid:  # not at once: checks open a session of Spark, and hosts are just starting theirs
-            why = f"the first checkpoint is there; checked in {every:.0f} s"
+            why = f"first run in {duration(every)}"
             return dg.SensorResult(skip_reason=why, cursor=str(CheckCursor(now, region.uid)))
         new = cursor.head != region.head
         due = cursor.at + (every if new else max(every, DAILY))
         if not new and not shared:
             return dg.SkipReason(f"nothing new since checkpoint {cursor.head}")
         if cursor.at <= now < due:
-            last = f"checked {now - cursor.at:.0f} s ago; again" if cursor.head else "the first check is"
-            return dg.SkipReason(f"{last} in {due - now:.0f} s")
+            last = f"last run {duration(now - cursor.at)} ago; next" if cursor.head else "first"
+            return dg.SkipReason(f"{last} run in {duration(due - now)}")
         if on_its_way(context.instance, setup.names.tags, job.name):
-            return dg.SkipReason("checks are on their way")
+            return dg.SkipReason("a run of the checks is on its way")
         request = dg.RunRequest(run_key=run_key(region, f"check@{now:.0f}"), tags=setup.names.tags)
         return dg.SensorResult(run_requests=[request], cursor=str(CheckCursor(now, region.uid, region.head)))
 

@@ -15,36 +15,19 @@ from dagster_project.sensors.shared import SensorSetup, attempt, on_its_way, rea
 
 
 def sensor(setup: SensorSetup, job: dg.JobDefinition) -> dg.SensorDefinition:
-    return _resident(
-        setup,
-        job,
-        "host",
-        hosts.wanted,
-        {"ops": {"host": {"config": {"start": False}}}},
-        setup.status if setup.options.host else dg.DefaultSensorStatus.STOPPED,
-        "Hosts the members when the region is wanted and nobody else does.",
-    )
+    status = setup.status if setup.options.host else dg.DefaultSensorStatus.STOPPED
+    config: dict[str, object] = {"ops": {"host": {"config": {"start": False}}}}
+    return _resident(setup, job, "host", hosts.wanted, "the members have a host", status, config)
 
 
 def of_follower(setup: SensorSetup, job: dg.JobDefinition) -> dg.SensorDefinition:
-    return _resident(
-        setup,
-        job,
-        "follow",
-        unfollowed,
-        {},
-        setup.status,
-        "Keeps a run that brings assets each checkpoint as soon as it is merged.",
-    )
+    return _resident(setup, job, "follow", unfollowed, "a run follows the merges", setup.status, {})
 
 
 def unfollowed(reader: Reader, region: Region) -> str:
     """Why a run has to follow the merges; empty where one does, or where there are none to come."""
-    return (
-        ""
-        if region.phase is Phase.IDLE or leases.held(reader, LEASE)
-        else f"{region.phase}, and no run follows the merges"
-    )
+    none = region.phase is Phase.IDLE or leases.held(reader, LEASE)
+    return "" if none else f"{region.phase}, and no run follows the merges"
 
 
 def _resident(
@@ -52,11 +35,11 @@ def _resident(
     job: dg.JobDefinition,
     what: str,
     wanted: Callable[[Reader, Region], str],
-    config: dict[str, object],
+    there: str,
     status: dg.DefaultSensorStatus,
-    description: str,
+    config: dict[str, object],
 ) -> dg.SensorDefinition:
-    """A sensor that launches a resident run where one is `wanted`."""
+    """A sensor that launches a resident run where one is `wanted`; `there`: why it need not."""
 
     def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         answer = read_or_skip(setup.region, lambda reader, row: (row, reader.now(), wanted(reader, row)))
@@ -64,7 +47,7 @@ def _resident(
             return answer
         region, now, why = answer
         if not why:
-            return dg.SkipReason(f"{region.phase}: {'nothing to do' if region.phase is Phase.IDLE else 'one is there'}")
+            return dg.SkipReason(f"{region.phase}: {'nothing to do' if region.phase is Phase.IDLE else there}")
         if on_its_way(context.instance, setup.names.tags, job.name):
             return dg.SkipReason(f"{why}; a run is on its way")
         key = run_key(region, what, attempt(now, region.created_at))
@@ -76,5 +59,5 @@ def _resident(
         job=job,
         minimum_interval_seconds=setup.every(5),
         default_status=status,
-        description=description,
+        description=f"Launches {job.name} when the region is started, unless {there}.",
     )

@@ -14,9 +14,11 @@ import dagster as dg
 from crkafka_core.model import limits
 from crkafka_core.model.phase import UNSETTLED, Phase
 from crkafka_core.model.plural import plural
+from crkafka_core.plane import alarms
 from crkafka_core.plane.lateness import TableLag
 from crkafka_core.plane.status import Status, status_of
 from dagster_project import metadata
+from dagster_project.assets import columns
 from dagster_project.names import Names
 from dagster_project.sensors.shared import Cursor, SensorSetup, read_or_skip
 
@@ -27,16 +29,19 @@ UNCHANGED = 600.0
 """Seconds after which checks with the same outcome are evaluated again."""
 
 CHECKS = {
-    "region_runs": "The region has not stopped itself.",
-    "group_settles": "A group that is to run has come to rest within its time.",
-    "cuts_merge": "Where cuts come by time, one was merged within three periods.",
-    "retirement_is_free": "Nobody has held back retirement for too long.",
+    "region_runs": "The region has not stopped because of a failure.",
+    "group_settles": "All members have their partitions and start offsets within `settle_timeout`.",
+    "cuts_merge": "A checkpoint was merged within three periods of the trigger, or within a minute if that is longer.",
+    "retirement_is_free": "Nothing has kept old checkpoints from being deleted for longer than `hold_max`.",
 }
+
+METRICS = {"lag": "lag", "queued_records": "queueRecords", "queued_bytes": "queueBytes", "records_read": "submitted"}
+"""Name on the group's page → the members' metric, of which it is the sum."""
 
 SEVERE = ("region_runs", "cuts_merge")
 
 KEEPS_UP = "keeps_up"
-"""The check of a table: no checkpoint has waited for it for too long, and nothing keeps it back. A quiet topic is no reason to fail."""
+"""The check of a table: no checkpoint has waited for it for too long, and nothing keeps it back."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +53,14 @@ class Outcome:
     why: str
     """Why it fails; empty when it passes."""
     severity: dg.AssetCheckSeverity = dg.AssetCheckSeverity.WARN
+    note: str = ""
+    """Beside a check that passes."""
 
     @property
     def _fields(self) -> dict[str, Any]:
         """What an evaluation and a result have in common."""
         what = {"asset_key": self.asset, "check_name": self.check, "severity": self.severity}
-        return what | {"passed": not self.why, "description": self.why or None}
+        return what | {"passed": not self.why, "description": self.why or self.note or None}
 
     @property
     def evaluation(self) -> dg.AssetCheckEvaluation:
@@ -90,7 +97,7 @@ def view_of(status: Status, *, names: Names, declared: Sequence[str] = (), fresh
         "phase": str(region.phase),
         "wanted": str(region.wanted),
         "epoch": region.epoch,
-        "head": region.head,
+        "latest_checkpoint": region.head,
         "members": len(status.live),
         "members_wanted": region.members_wanted,
         "rebalances": sum(m.rebalances for m in status.live),
@@ -98,15 +105,15 @@ def view_of(status: Status, *, names: Names, declared: Sequence[str] = (), fresh
         "generation": max((m.generation for m in status.live), default=-1),
         "waits_for": status.waits_for or "nothing",
     }
-    for name in ("lag", "queueRecords", "queueBytes", "submitted"):
-        total = metadata.total([m.metrics for m in status.live], name)
+    for name, metric in METRICS.items():
+        total = metadata.total([m.metrics for m in status.live], metric)
         if total is not None:
             values[name] = total
     lags = {lag.table.name: lag for lag in status.lags if lag.table.name in declared}
     tables = {name: _table(lag) for name, lag in lags.items()}
     keep_up = [Outcome(names.table(name), KEEPS_UP, _behind(name, lags.get(name), fresh)) for name in declared]
-    changing = [values[k] for k in ("phase", "epoch", "head", "members", "members_wanted")]
-    fingerprint = json.dumps([*changing, [[n, t["acknowledged"]] for n, t in tables.items()]])
+    changing = [values[k] for k in ("phase", "epoch", "latest_checkpoint", "members", "members_wanted")]
+    fingerprint = json.dumps([*changing, [[n, t["latest_checkpoint"]] for n, t in tables.items()]])
     topics = {topic: {"topic": topic, "partitions": n, "lag": lag} for topic, (n, lag) in status.topics.items()}
     return RegionView(status.now, fingerprint, values, tables, (*_of_group(status, names), *keep_up), topics)
 
@@ -115,21 +122,38 @@ def _of_group(status: Status, names: Names) -> list[Outcome]:
     region, now, limit = status.region, status.now, limits.of(status.region)
     failed: dict[str, str] = {}
     if region.phase is Phase.STOPPED:
-        failed["region_runs"] = f"Stopped: {region.stop_reason}. Mend it, then run start_region."
+        failed["region_runs"] = f"Stopped: {region.stop_reason}. Remove the cause, then launch start_region."
     if region.phase in UNSETTLED and status.waits_for and now - region.phase_since > limit.settle_timeout:
         failed["group_settles"] = f"{region.phase} for {now - region.phase_since:.0f} s: {status.waits_for}."
-    if why := status.no_merge:
+    starting = _starting(status)
+    if (why := status.no_merge) and not starting:
         failed["cuts_merge"] = f"{why[0].upper()}{why[1:]}."
     if status.held and status.held_since and now - status.held_since > limit.hold_max:
         failed["retirement_is_free"] = "; ".join(status.held)
     error, warn = dg.AssetCheckSeverity.ERROR, dg.AssetCheckSeverity.WARN
-    return [Outcome(names.group, check, failed.get(check, ""), error if check in SEVERE else warn) for check in CHECKS]
+    notes = {"cuts_merge": starting} if status.no_merge else {}
+    return [
+        Outcome(names.group, check, failed.get(check, ""), error if check in SEVERE else warn, notes.get(check, ""))
+        for check in CHECKS
+    ]
+
+
+def _starting(status: Status) -> str:
+    """Why no checkpoint can be there yet, since the region was started; empty once it takes longer than the alarms allow."""
+    region, limit = status.region, limits.of(status.region)
+    seconds, settling = status.now - region.phase_since, region.phase in UNSETTLED
+    patience = limit.settle_timeout if settling else max(alarms.PERIODS * region.period, alarms.AT_LEAST)
+    if region.epoch != region.started_epoch or region.last_cut_at > region.reset_at or seconds > patience:
+        return ""
+    return (
+        f"The region is starting: {'; '.join(filter(None, (f'{region.phase} for {seconds:.0f} s', status.waits_for)))}."
+    )
 
 
 def _table(lag: TableLag) -> dict[str, Any]:
-    """How far a table is; `waiting_seconds`: since when the first checkpoint that it has not got is merged."""
+    """How far a table is; `waiting_seconds`: since the merge of the first checkpoint that it lacks."""
     return {
-        "acknowledged": lag.table.acknowledged,
+        "latest_checkpoint": lag.table.acknowledged,
         "checkpoints_behind": lag.waiting,
         "waiting_seconds": round(lag.seconds),
         "version": lag.table.version or "none",
@@ -140,7 +164,7 @@ def _table(lag: TableLag) -> dict[str, Any]:
 def _behind(name: str, lag: TableLag | None, fresh: float) -> str:
     """By `fresh` what waits may wait for longer, or less long, than until the region's alarm; what is stuck fails at once."""
     if lag is None:
-        return f"The control plane does not know table {name}: run start_region, which declares it."
+        return f"The control plane does not know table {name}: launch start_region, which declares it."
     if why := lag.late if lag.stuck else lag.spoilt:
         return f"{why[0].upper()}{why[1:]}."
     if lag.seconds <= fresh:
@@ -170,9 +194,9 @@ def events(
         news += [dg.AssetObservation(names.table(name), metadata=values) for name, values in view.tables.items()]
         cursor = dataclasses.replace(cursor, observed=view.now, fingerprint=view.fingerprint)
     if view.topics and cursor.topics != (topics := crc32("\n".join(sorted(view.topics)).encode())):
-        # A topic that a pattern matches is in no definitions: its first observation makes its asset.
+        # A new topic of a pattern is in no definitions yet: its first observation makes its asset.
         new = {names.topic(topic): values for topic, values in view.topics.items() if not observed(names.topic(topic))}
-        news += [dg.AssetObservation(key, metadata=values) for key, values in new.items()]
+        news += [dg.AssetObservation(key, metadata={**values, **columns.of_topic()}) for key, values in new.items()]
         cursor = dataclasses.replace(cursor, topics=topics)
     if cursor.verdict != view.verdict or not 0 <= view.now - cursor.checked < UNCHANGED:
         news += [outcome.evaluation for outcome in view.outcomes]
@@ -180,7 +204,7 @@ def events(
     return news, cursor
 
 
-def sensor(setup: SensorSetup, declared: Sequence[str]) -> dg.SensorDefinition:
+def sensor(setup: SensorSetup) -> dg.SensorDefinition:
     names = setup.names
 
     @dg.sensor(
@@ -190,14 +214,14 @@ def sensor(setup: SensorSetup, declared: Sequence[str]) -> dg.SensorDefinition:
         asset_selection=dg.AssetSelection.assets(
             names.group
         ),  # it launches nothing: the asset's page names its automation
-        description="Observes the group and the tables, when something changed and once a minute, and evaluates the checks that read SQL.",
+        description="Records the state of the group and of the tables after each change and once a minute, and evaluates their checks. "
+        "Reads SQL only.",
     )
     def observe(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        fresh = setup.options.fresh
         status = read_or_skip(setup.region, status_of)
         if isinstance(status, dg.SkipReason):
             return status
-        view = view_of(status, names=names, declared=declared, fresh=fresh)
+        view = view_of(status, names=names, declared=setup.tables, fresh=setup.options.fresh)
         news, cursor = events(
             names, view, ObserveCursor.parse(context.cursor), lambda key: context.instance.has_asset_key(key)
         )

@@ -90,7 +90,7 @@ class Publisher:
             change, top = self._compare(reader, region, present)
             cursor = dataclasses.replace(cursor, compared=0.0 if change.more else now, count=len(present), top=top)
         added = [int(k) for k in change.add]
-        events = metadata.landed(reader, region, self._names.records, [i for i in added if i > cursor.materialized])
+        events = metadata.landed(reader, self._names.records, [i for i in added if i > cursor.materialized])
         return Tick(
             change,
             events,
@@ -202,7 +202,7 @@ def sensor(setup: SensorSetup, jobs: Sequence[dg.JobDefinition | UnresolvedJob])
         evaluation_fn=lambda context: publish(context, setup),
         minimum_interval_seconds=setup.every(1),
         default_status=setup.status,
-        description="Adds a partition for each merged checkpoint with rows, in order, and removes those that were superseded. Tells what a "
-        "host has brought into tables; launches one run for what a table has not got yet, a range at a time.",
+        description="Adds a partition for each merged checkpoint with records, and removes superseded ones. Reports what a host has "
+        "written into tables as materializations; launches a run for what no host writes, a range of checkpoints at a time.",
         **shown_at,
     )

@@ -14,6 +14,7 @@ import dagster as dg
 from crkafka_core.control import Reader
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.rows import Region
+from dagster_project.known import Known
 from dagster_project.names import Names
 from dagster_project.options import Options
 from dagster_project.resources import RegionResource
@@ -59,6 +60,12 @@ class SensorSetup:
     options: Options
     region: RegionResource
     """Held, and not asked of Dagster: a sensor that requires resources opens the instance at each tick, which costs ten times the rest."""
+    known: Known
+
+    @property
+    def tables(self) -> list[str]:
+        """Tables with a definition."""
+        return [table.name for table in self.known.tables]
 
     def every(self, seconds: int) -> int:
         """The least interval of a sensor."""
@@ -75,6 +82,12 @@ def read_or_skip(region: RegionResource, question: Callable[[Reader, Region], T]
         return region.read(question)
     except CrkafkaError as error:
         return dg.SkipReason(str(error))
+
+
+def duration(seconds: float) -> str:
+    """In the unit in which a person would say it."""
+    size, unit = (3_600, "h") if seconds >= 7_200 else (60, "min") if seconds >= 120 else (1, "s")
+    return f"{seconds / size:.0f} {unit}"
 
 
 def run_key(region: Region, what: str, attempt: int = 0, *, checkpoint: int | None = None) -> str:

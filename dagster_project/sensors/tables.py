@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
+from typing import Any
 
 import dagster as dg
 
@@ -20,6 +21,7 @@ from crkafka_core.model.rows import Region, Table
 from crkafka_core.plane import checkpoints, epochs, hosts, lateness, life, tables, templates
 from crkafka_core.region.redeclared import declare_new
 from dagster_project import partitions
+from dagster_project.assets.tables import described
 from dagster_project.metadata import Counted, count, how_far, rows_metadata
 from dagster_project.names import KEEPING_UP, RANGE_END, RANGE_START, RESERVED, WRITES, Names, key_of
 from dagster_project.resources import RegionResource
@@ -73,27 +75,26 @@ class Fed:
     rows: dict[int, int | None]
     """Checkpoint → its rows in the table; None where no commit has counted them."""
     by: str
-    about: dict[str, int | str]
-    """How far the table is: what its page shows."""
+    about: dict[str, Any]
+    """How far the table is; of one without a definition also what that would say."""
     counted: Counted
 
 
 def fed(
     reader: Reader,
     region: Region,
+    setup: SensorSetup,
     names: list[str],
     shown: Mapping[str, int],
     counted: Mapping[str, Counted],
-    *,
-    limit: int,
-    history: int,
-    keyed: Collection[str] = (),
 ) -> dict[str, Fed]:
-    """Per table that a host brings forward: what it has acknowledged and was not shown yet. `keyed`: those with one row for each key.
+    """Per table that a host brings forward: what it has acknowledged and was not shown yet.
 
     Where no host does, what was brought a while ago and not shown: by a host that ended with a last cut, or a run that was
-    killed. What has left the `history` that Dagster shows is not shown any more.
+    killed. What has left the history that Dagster shows is not shown any more.
     """
+    settings, limit = setup.region.settings, setup.options.keep_up
+    history, keyed = settings.ui_history, {t.name for t in settings.tables if t.keys}
     brought: dict[str, Fed] = {}
     for name in names:
         row = reader.get(Table, name)
@@ -109,13 +110,20 @@ def fed(
         ids = checkpoints.filled(reader, above=after, upto=upto, oldest=limit) if upto else []
         upto = ids[-1] if len(ids) == limit else max(after, upto)
         so_far = count(reader, row, counted.get(name))
-        about = how_far(reader, row, so_far, keyed=name in keyed)
+        about = {**how_far(reader, row, so_far, keyed=name in keyed), **_undefined(row, setup)}
         rows = tables.rows_in(reader, row, ids)
         shown_rows = {
             i: rows.get(i) for i in ids if rows.get(i) or not topic_of(row.shape)
         }  # a topic's are few of them
         brought[name] = Fed(upto, shown_rows, by, about, so_far)
     return brought
+
+
+def _undefined(table: Table, setup: SensorSetup) -> dict[str, Any]:
+    """What the definition of a table says that has none yet."""
+    settings = setup.region.settings
+    found = None if table.name in setup.tables else settings.table(table.name, table.shape)
+    return described(found, settings, setup.names, setup.known.topics) if found is not None else {}
 
 
 def _before(reader: Reader, history: int) -> int:
@@ -139,7 +147,7 @@ def materializations(context: dg.SensorEvaluationContext, names: Names, seen: Se
             dg.AssetMaterialization(
                 names.table(table),
                 partition=key_of(checkpoint),
-                metadata={**rows_metadata(rows), "kept_fresh_by": part.by or "a host that has ended", **part.about},
+                metadata={**rows_metadata(rows), "written_by": part.by or "a host that has ended", **part.about},
             )
             for checkpoint, rows in part.rows.items()
             if key_of(checkpoint) not in materialized
@@ -218,9 +226,8 @@ def look(
     """Which tables are behind, and what hosts have brought since `shown`; not `some`: no table is looked at."""
     settings, limit = setup.region.settings, setup.options.keep_up
     names = [*(t.name for t in settings.tables), *of_templates(reader, settings)] if some else []
-    keyed = {t.name for t in settings.tables if t.keys}
     behind = waiting(reader, row, names, limit=limit, alone=settings.left_to_others)
-    new = fed(reader, row, names, shown, counted, limit=limit, history=settings.ui_history, keyed=keyed)
+    new = fed(reader, row, setup, names, shown, counted)
     return Seen(row, reader.now(), behind, new, looked=bool(names))
 
 

@@ -141,8 +141,8 @@ def sensor(setup: SensorSetup, job: dg.JobDefinition) -> dg.SensorDefinition:
         job=job,
         minimum_interval_seconds=1,
         default_status=setup.status,
-        description="Opens cuts when they are due, by period or when a member asks for one, and launches the run in which the latest is "
-        "seen. A cut that finds nothing new gets no run.",
+        description="Opens cuts when they are due, by period or by number of records, and launches a run of the job cut that follows the "
+        "latest. A cut without new records gets no run.",
     )
     def follow(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         cursor = TriggerCursor.parse(context.cursor)
@@ -155,7 +155,7 @@ def sensor(setup: SensorSetup, job: dg.JobDefinition) -> dg.SensorDefinition:
         if cut is None:
             return dg.SkipReason(opener.failure or _next(due))
         if on_its_way(context.instance, setup.names.tags, job.name, begun=False):
-            return dg.SkipReason(f"cut {cut.id} gets no run of its own yet: another waits for its worker")
+            return dg.SkipReason(f"cut {cut.id} has no run yet: the run of an earlier one has not started")
         tags = {**setup.names.tags, CUT: cut.token, CHECKPOINT: str(cut.id)}
         request = dg.RunRequest(run_key=run_key(row, "cut", checkpoint=cut.id), tags=tags)
         return dg.SensorResult(run_requests=[request], cursor=str(TriggerCursor(row.uid, cut.id)))
@@ -166,4 +166,4 @@ def sensor(setup: SensorSetup, job: dg.JobDefinition) -> dg.SensorDefinition:
 def _next(due: Due) -> str:
     if due.driver:
         return f"{due.region.phase}: {due.driver} drives a cut"
-    return f"{due.region.phase}: no cut is due" + (f" for {due.after:.1f} s" if 0 < due.after < NEVER else "")
+    return f"{due.region.phase}: " + (f"next cut in {due.after:.1f} s" if 0 < due.after < NEVER else "no cut is due")

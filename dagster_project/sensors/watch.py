@@ -102,7 +102,8 @@ def sensor(setup: SensorSetup, reset: dg.JobDefinition, alarm: dg.JobDefinition)
         jobs=[reset, alarm],
         minimum_interval_seconds=setup.every(1),
         default_status=setup.status,
-        description="Declares members lost, ends cuts whose run died, lets tables follow a reset, alarms when the region has stopped.",
+        description="Declares silent members lost, and ends cuts whose run has died. Launches reset_region while tables have to follow a "
+        "rewind, and stopped_alarm when the region has stopped.",
     )
     def watch(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         region = setup.region
@@ -117,7 +118,7 @@ def sensor(setup: SensorSetup, reset: dg.JobDefinition, alarm: dg.JobDefinition)
         if launches:
             return dg.SensorResult(run_requests=launches)
         if state.fencing:
-            done.append(f"{state.fencing} lets a table follow the rewind")
+            done.append(f"{state.fencing} rewinds a table")
         return dg.SkipReason(
             "; ".join([*done, f"{state.region.phase}, epoch {state.region.epoch}, {plural(len(state.live), 'member')}"])
         )

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from crkafka_core.dev.ports import free_ports
-from crkafka_core.dev.processes import parent_of
 
 T = TypeVar("T")
 
@@ -28,18 +27,9 @@ ON_A_LEASH = "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 2); os.execv(sy
 
 _READY = """{ workspaceOrError { ... on Workspace { locationEntries { name loadStatus locationOrLoadError { __typename
   ... on PythonError { message } } } } } instance { daemonHealth { allDaemonStatuses { daemonType required healthy } } } }"""
-_LAUNCH = """mutation L($p: ExecutionParams!) { launchRun(executionParams: $p) { __typename ... on LaunchRunSuccess { run { runId } }
-  ... on PythonError { message } ... on RunConfigValidationInvalid { errors { message } } } }"""
-_RETRY = """mutation R($p: ReexecutionParams!) { launchRunReexecution(reexecutionParams: $p) { __typename
-  ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } } }"""
 _TERMINATE = "mutation T($id: String!) { terminateRun(runId: $id) { __typename } }"
-_FAILURES = """query F($id: ID!) { runOrError(runId: $id) { ... on Run { eventConnection { events {
-  ... on ExecutionStepFailureEvent { stepKey failureMetadata { description } error { message } } } } } } }"""
-_KEYS = """query A($k: AssetKeyInput!) { assetNodeOrError(assetKey: $k) {
-  ... on AssetNode { partitionKeysByDimension { partitionKeys } } } }"""
 _GOING = """{ runsOrError(filter: {statuses: [QUEUED, NOT_STARTED, STARTING, STARTED, CANCELING]}) {
   ... on Runs { results { runId } } } }"""
-_RUN = "query R($id: ID!) { runOrError(runId: $id) { ... on Run { status startTime endTime tags { key value } } } }"
 
 
 class LiveDagster:
@@ -159,22 +149,6 @@ class LiveDagster:
     def _going(self) -> list[str]:
         return [r["runId"] for r in self.ask(_GOING)["runsOrError"]["results"]]
 
-    def parts(self, *words: str) -> list[int]:
-        """Process ids of its descendants whose command line has all these words."""
-        pids = []
-        for entry in Path("/proc").iterdir():
-            if not entry.name.isdigit():
-                continue
-            with contextlib.suppress(OSError, ValueError):
-                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-                if (
-                    self._process is not None
-                    and all(w in line for w in words)
-                    and _under(int(entry.name), self._process.pid)
-                ):
-                    pids.append(int(entry.name))
-        return pids
-
     # GraphQL
 
     def ask(self, query: str, **variables: Any) -> Any:
@@ -187,52 +161,9 @@ class LiveDagster:
             raise RuntimeError(str(answer["errors"])[:2000])
         return answer["data"]
 
-    def launch(self, job: str, config: dict[str, Any] | None = None, tags: dict[str, str] | None = None) -> str:
-        """Launch a run of a job; its id."""
-        selector = {"repositoryLocationName": self.location, "repositoryName": "__repository__", "jobName": job}
-        params = {
-            "selector": selector,
-            "runConfigData": config or {},
-            "executionMetadata": {"tags": [{"key": k, "value": v} for k, v in (tags or {}).items()]},
-        }
-        return _launched(self.ask(_LAUNCH, p=params)["launchRun"])
-
-    def retry(self, run_id: str) -> str:
-        """Retry a run from its failure, as the UI does; the id of the new run."""
-        params = {"parentRunId": run_id, "strategy": "FROM_FAILURE"}
-        return _launched(self.ask(_RETRY, p=params)["launchRunReexecution"])
-
     def terminate(self, run_id: str) -> None:
         """End a run, as the UI does."""
         self.ask(_TERMINATE, id=run_id)
-
-    def failures(self, run_id: str) -> dict[str, str]:
-        """Why each step that failed has failed."""
-        events = self.ask(_FAILURES, id=run_id)["runOrError"]["eventConnection"]["events"]
-        return {
-            e["stepKey"]: (e["failureMetadata"] or {}).get("description") or (e["error"] or {}).get("message", "")
-            for e in events
-            if e
-        }
-
-    def partitions(self, *asset: str) -> list[str]:
-        """Keys of an asset's partitions, in their order."""
-        node = self.ask(_KEYS, k={"path": list(asset)})["assetNodeOrError"]
-        return list(node["partitionKeysByDimension"][0]["partitionKeys"])
-
-    def run(self, run_id: str) -> dict[str, Any]:
-        details: dict[str, Any] = self.ask(_RUN, id=run_id)["runOrError"]
-        return details
-
-    def finished(self, run_id: str, patience: float = 90.0) -> str:
-        """The final status of a run."""
-        final = ("SUCCESS", "FAILURE", "CANCELED")
-
-        def ended() -> str:
-            status = str(self.run(run_id)["status"])
-            return status if status in final else ""
-
-        return self.until(ended, patience, f"run {run_id} has ended")
 
     def until(self, question: Callable[[], T], patience: float, what: str) -> T:
         """Ask again and again until the answer is true; it."""
@@ -263,18 +194,3 @@ class LiveDagster:
             and all(e["loadStatus"] == "LOADED" for e in entries)
             and all(d["healthy"] for d in daemons if d["required"])
         )
-
-
-def _launched(answer: dict[str, Any]) -> str:
-    """The id of the run, or why there is none."""
-    if answer["__typename"] != "LaunchRunSuccess":
-        raise RuntimeError(str(answer))
-    return str(answer["run"]["runId"])
-
-
-def _under(pid: int, ancestor: int) -> bool:
-    while pid > 1:
-        if pid == ancestor:
-            return True
-        pid = parent_of(pid)
-    return False

@@ -14,7 +14,7 @@ from crkafka_core.hosts.processes import ProcessHost
 from crkafka_core.model.errors import Refused
 from crkafka_core.region import Region
 from crkafka_core.testing.generator import Generator
-from dagster_project.testing.live import LiveDagster
+from tests.rigs.driven_dagster import DrivenDagster
 from tests.rigs.forked import ForkedProcess
 
 DEFINITIONS = """
@@ -46,7 +46,7 @@ class Stage:
 
     config: RegionConfig
     region: Region
-    dagster: LiveDagster
+    dagster: DrivenDagster
     host: ProcessHost
 
     def keys(self, asset: str = "records") -> list[str]:
@@ -87,7 +87,7 @@ def staged(folder: Path, bootstrap: str, topic: str) -> Iterator[Stage]:
         host.begin()
         try:
             region.await_running(timeout=90)
-            with LiveDagster(folder, "stage_definitions") as dagster:
+            with DrivenDagster(folder, "stage_definitions") as dagster:
                 yield Stage(config, region, dagster, host)
         finally:
             region.stop(wait=False)

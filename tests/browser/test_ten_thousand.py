@@ -14,8 +14,8 @@ from checkpoints_db import initialise, open_store
 from crkafka_core.control import Tx
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus
 from dagster_project.names import Names, key_of
-from dagster_project.testing.live import LiveDagster
 from tests.browser.stage import DEFINITIONS
+from tests.rigs.driven_dagster import DrivenDagster
 from tests.rigs.landing import Landing
 
 pytestmark = [pytest.mark.browser, pytest.mark.dagster, pytest.mark.soak, pytest.mark.timeout(600)]
@@ -49,7 +49,7 @@ def test_with_ten_thousand_partitions_a_checkpoint_is_published_and_the_page_ope
     landing.region.plane.do(checkpoints(1, COUNT - 1))
     (tmp_path / "orders.yaml").write_text(landing.config.to_json())
     (tmp_path / "many_definitions.py").write_text(DEFINITIONS.format(config=str(tmp_path / "orders.yaml")))
-    dagster = LiveDagster(tmp_path, "many_definitions")
+    dagster = DrivenDagster(tmp_path, "many_definitions")
     with dg.DagsterInstance.from_config(str(dagster.home)) as instance:
         instance.add_dynamic_partitions(Names("orders").partitions, [key_of(i) for i in range(1, COUNT)])
     with dagster:

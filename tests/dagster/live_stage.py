@@ -16,7 +16,7 @@ from crkafka_core.model.rows import Checkpoint
 from crkafka_core.plane.checkpoints import LIVE
 from dagster_project.names import Names, key_of
 from dagster_project.testing.live import SETTINGS
-from dagster_project.testing.separate import SeparateDagster
+from tests.dagster.separate import SeparateDagster
 from tests.rigs.pytest_scenarios import SESSION_FOR_RESTARTS
 from tests.rigs.scenario import Scenario
 

@@ -29,6 +29,7 @@ from dagster_project import consistent_region, opened, partitions, resources, wi
 from dagster_project.assets import checks
 from dagster_project.assets import tables as tables_
 from dagster_project.downstream import checkpointed, nothing_superseded, over_or_rewound, removed, superseded
+from dagster_project.metadata import ALL_ROWS, ROWS
 from dagster_project.names import key_of
 from dagster_project.sensors.tables import RANGE_END, RANGE_START
 from tests.dagster.conftest import LandedSeat, failure
@@ -101,7 +102,7 @@ def test_a_backfill_that_is_too_large_is_refused_with_the_way_to_replay(
     landed.publish()
     monkeypatch.setattr(partitions, "LARGEST", 2)
     wrote: list[Any] = []
-    monkeypatch.setattr(tables_, "write", lambda *args: wrote.append(args[-1]) or {i: {"rows": 20} for i in args[-1]})
+    monkeypatch.setattr(tables_, "write", lambda *args: wrote.append(args[-1]) or {i: {ROWS: 20} for i in args[-1]})
     bronze = landed.names.table("bronze")
     assert materialize(landed, bronze, 2, 3).success
     said = failure(materialize(landed, bronze, 1, 3, raise_on_error=False))
@@ -199,8 +200,8 @@ def test_a_table_keeps_up_by_a_range_and_a_backfill_rewrites_it(landed: LandedSe
     assert job is not None
     assert job.execute_in_process(instance=landed.instance, asset_selection=[bronze], tags=request.tags).success
     assert acknowledged(landed) == 3
-    assert {k: v["rows"] for k, v in numbers(landed, bronze).items()} == {key_of(i): 20 for i in (1, 2, 3)}
-    whole = [numbers(landed, bronze)[key_of(3)][key] for key in ("checkpoints_behind", "total_rows", "version")]
+    assert {k: v[ROWS] for k, v in numbers(landed, bronze).items()} == {key_of(i): 20 for i in (1, 2, 3)}
+    whole = [numbers(landed, bronze)[key_of(3)][key] for key in ("checkpoints_behind", ALL_ROWS, "version")]
     assert whole[:2] == [0, 60] and whole[2] not in ("", "none")  # its page shows them of the latest materialization
     assert rows(landed) == {1: 20, 2: 20, 3: 20}
     assert materialize(landed, bronze, 2, 3).success  # a backfill: each row is there once afterwards
@@ -216,7 +217,7 @@ def test_a_table_keeps_up_by_a_range_and_a_backfill_rewrites_it(landed: LandedSe
     (newest,) = landed.instance.fetch_materializations(of_four, limit=1).records
     assert newest.asset_materialization is not None
     told = {k: v.value for k, v in newest.asset_materialization.metadata.items()}
-    assert (told["rows"], told["total_rows"], told["replayed"]) == (10, 80, True)
+    assert (told[ROWS], told[ALL_ROWS], told["replayed"]) == (10, 80, True)
 
 
 def acknowledged(seat: LandedSeat) -> int:

@@ -28,7 +28,7 @@ def test_checks_of_the_data_run_by_themselves_when_there_is_something_new(landed
     assert len(first.run_requests) == 1
     assert landed.tick("check", cursor=first.cursor).skip_message == "nothing new since checkpoint 1"
     landed.landing.land(1)
-    assert "again in 3" in landed.tick("check", cursor=first.cursor).skip_message
+    assert "next run in 60 min" in landed.tick("check", cursor=first.cursor).skip_message
     assert landed.tick("check", cursor=before(first.cursor, 3_601)).run_requests
 
 
@@ -37,10 +37,10 @@ def test_the_first_check_of_the_data_does_not_come_while_the_region_only_starts(
     """It opens a Spark session of its own, beside the one that hosts."""
     landed.landing.land(1)
     seen = landed.tick("check")
-    assert (seen.run_requests, seen.skip_message) == ([], "the first checkpoint is there; checked in 3600 s")
+    assert (seen.run_requests, seen.skip_message) == ([], "first run in 60 min")
     landed.landing.land(1)
     later = landed.tick("check", cursor=before(seen.cursor, 600))
-    assert not later.run_requests and "the first check is in 3" in later.skip_message
+    assert not later.run_requests and "first run in 50 min" in later.skip_message
     assert landed.tick("check", cursor=before(seen.cursor, 3_601)).run_requests
     another = dataclasses.replace(
         check.CheckCursor.parse(before(seen.cursor, 3_601)), uid="of a region before this one"
@@ -53,5 +53,5 @@ def test_a_table_that_others_can_write_is_looked_at_daily_also_when_nothing_is_n
     landed.landing.land(1)
     seen = landed.tick("check").cursor
     asked = landed.tick("check", cursor=before(seen, 3_601)).cursor
-    assert "again in 86" in landed.tick("check", cursor=asked).skip_message
+    assert "next run in 24 h" in landed.tick("check", cursor=asked).skip_message
     assert landed.tick("check", cursor=before(asked, check.DAILY + 1)).run_requests

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tomllib
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import dagster_webserver
 import pytest
 import yaml
 from dagster._utils.error import serializable_error_info_from_exc_info
@@ -19,6 +21,7 @@ from dagster.components.testing import create_defs_folder_sandbox
 from crkafka_core.config import RegionConfig
 from crkafka_core.model.errors import ConfigError
 from dagster_project import ConsistentRegion, consistent_region, schedules
+from dagster_project.assets import tables as tables_
 from dagster_project.component import Attributes
 from dagster_project.jobs import GRAPHS
 from dagster_project.names import Names
@@ -140,13 +143,14 @@ def test_yaml_and_python_make_the_same(tmp_path: Path) -> None:
 
 
 def test_a_table_says_what_catalogues_look_for(tmp_path: Path) -> None:
-    """Its full name, its columns and where each comes from, when it should be fresh, and links."""
+    """Its name or its place, once; its columns and where each comes from; when it should be fresh; links."""
     schema = tmp_path / "order.schema.json"
-    schema.write_text('{"type": "object", "properties": {"price": {"type": "number"}}}')
+    schema.write_text('{"type": "object", "properties": {"price": {"type": "number"}, "offset": {"type": "string"}}}')
     tables = [
         {"name": "raw", "format": "delta", "path": str(tmp_path / "raw")},
         {"name": "typed", "format": "iceberg", "path": "lake.silver.orders", "typed": {"json": str(schema)}},
         {"name": "avro", "format": "delta", "path": "t", "typed": {"avro": "registry"}, "topics": ["orders"]},
+        {"name": "shaped", "format": "delta", "path": "s", "shape": "shop:rows"},
     ]
     links = {"raw": {"metadata": {"runbook": "https://wiki/orders"}}}
     defs = consistent_region(
@@ -154,19 +158,66 @@ def test_a_table_says_what_catalogues_look_for(tmp_path: Path) -> None:
     )
     specs = {spec.key.path[-1]: spec for spec in defs.resolve_all_asset_specs()}
     raw, typed = specs["raw"].metadata, specs["typed"].metadata
-    assert raw["dagster/table_name"] == str(tmp_path / "raw") and typed["dagster/table_name"] == "lake.silver.orders"
-    assert (raw["dagster/storage_kind"], typed["dagster/storage_kind"]) == ("delta", "iceberg")
+    assert raw["dagster/uri"] == str(tmp_path / "raw") and "dagster/table_name" not in raw
+    assert typed["dagster/table_name"] == "lake.silver.orders" and "dagster/uri" not in typed
+    assert typed["dagster/storage_kind"] == "iceberg" and not {"format"} & {*raw, *typed}
+    kinds = {name: specs[name].kinds for name in ("raw", "typed", "shaped", "orders", "records")}
+    assert kinds == {
+        "raw": {"deltalake"},
+        "typed": {"iceberg", "spark"},
+        "shaped": {"deltalake", "spark"},
+        "orders": {"kafka"},
+        "records": {"parquet"},
+    }
     assert raw["runbook"] == dg.MetadataValue.url("https://wiki/orders")
     assert specs["raw"].freshness_policy == dg.FreshnessPolicy.time_window(fail_window=timedelta(minutes=10))
-    assert {"key", "value", "offset"} <= {c.name for c in raw["dagster/column_schema"].columns}
-    assert {c.name: c.type for c in typed["dagster/column_schema"].columns}["price"] == "double"
     topics = [Names("orders").topic(topic) for topic in ("orders", "refunds")]
     came_from = typed["dagster/column_lineage"].deps_by_column
-    assert came_from["price"] == [dg.TableColumnDep(topic, "value") for topic in topics]
+    assert came_from["price"] == came_from["offset"] == [dg.TableColumnDep(topic, "value") for topic in topics]
     assert came_from["kafka_offset"] == [dg.TableColumnDep(topic, "offset") for topic in topics]
-    of_topic = {c.name for c in specs["refunds"].metadata["dagster/column_schema"].columns}
-    assert {dep.column_name for deps in came_from.values() for dep in deps} - {"tombstone"} <= of_topic
-    assert "dagster/column_schema" not in specs["avro"].metadata, "nobody asks a registry while definitions load"
+    of_dead = specs["typed_dead"].metadata["dagster/column_lineage"].deps_by_column
+    assert of_dead["offset"] == came_from["kafka_offset"] and of_dead["reason"] == came_from["price"]
+    assert not {"dagster/column_schema"} & {*specs["avro"].metadata, *specs["shaped"].metadata}, (
+        "nobody asks a registry, or runs a program, while definitions load"
+    )
+
+
+def test_every_kind_has_an_icon_in_the_ui_that_is_installed() -> None:
+    chunks = Path(dagster_webserver.__file__).parent / "webapp/build/_next/static/chunks"
+    icons = "\n".join(file.read_text(errors="replace") for file in chunks.glob("*.js"))
+    for kind in (*tables_.KINDS.values(), "kafka", "parquet", "spark"):
+        assert re.search(rf'[,{{]"?{kind}"?:{{(?:color:[^,]*,)?icon:', icons), kind
+
+
+@pytest.mark.parametrize("options", [{}, {"topics_prefix": ["kafka"]}, {"key_prefix": ["eu"]}])
+@pytest.mark.parametrize(
+    "reads", [{"topics": ["orders", "refunds"]}, {"topics": None, "pattern": "^(orders|refunds)$"}]
+)
+def test_the_lineage_of_columns_leads_to_columns_of_assets_in_the_graph(
+    tmp_path: Path, reads: dict[str, Any], options: dict[str, Any]
+) -> None:
+    schema = tmp_path / "order.schema.json"
+    schema.write_text('{"type": "object", "properties": {"price": {"type": "number"}}}')
+    tables = [
+        {"name": "all", "path": str(tmp_path / "all")},
+        {"name": "some", "path": str(tmp_path / "some"), "topics": ["orders"]},
+        {"name": "typed", "path": str(tmp_path / "typed"), "typed": {"json": str(schema)}, "topics": ["refunds"]},
+    ]
+    defs = consistent_region(attributes(tables=tables, **reads), **options)
+    graph = defs.resolve_asset_graph()
+    columns = {
+        key: {column.name for column in schema.columns}
+        for key in graph.get_all_asset_keys()
+        if (schema := graph.get(key).metadata.get("dagster/column_schema"))
+    }
+    group = next(key for key in graph.get_all_asset_keys() if key.path[-1] == "group")
+    for name in ("all", "some", "typed", "typed_dead"):
+        key = next(key for key in columns if key.path[-1] == name)
+        lineage = graph.get(key).metadata["dagster/column_lineage"].deps_by_column
+        assert lineage.keys() == columns[key] - {"crkafka_checkpoint"} and all(lineage.values())
+        for dep in (dep for deps in lineage.values() for dep in deps):
+            assert dep.asset_key in graph.get(group).parent_keys
+            assert dep.asset_key not in columns or dep.column_name in columns[dep.asset_key]
 
 
 def test_the_graph_leads_from_topics_to_tables() -> None:

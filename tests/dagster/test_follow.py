@@ -121,4 +121,4 @@ def test_a_region_that_runs_has_a_run_that_follows_its_merges(seat: Seat) -> Non
     seat.region.start(by="test")
     assert len(seat.tick("follow").run_requests) == 1
     seat.region.plane.do(lambda tx: leases.take(tx, "follower", holder="a run", token="t", length=60))
-    assert seat.tick("follow").skip_message == "BIRTH: one is there"
+    assert seat.tick("follow").skip_message == "BIRTH: a run follows the merges"

@@ -37,7 +37,7 @@ def test_a_host_that_died_with_nobody_to_tell_is_replaced(seat: Seat, monkeypatc
     seat.instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED, tags=dict(job.tags))
     lease = seat.region.plane.do(lambda tx: leases.take(tx, "host", holder="a run", token="t", length=60))
     monkeypatch.setattr(shared, "BEGIN_WINDOW_S", 0.0)
-    assert seat.tick("host").skip_message == "BIRTH: one is there"
+    assert seat.tick("host").skip_message == "BIRTH: the members have a host"
     seat.region.plane.do(lambda tx: tx.put(dataclasses.replace(lease, until=tx.now() - 6)))
     with HandMember(seat.config, seat.region.plane):  # one of two is left, and nobody would start it again
         assert seat.tick("host").run_requests
@@ -46,7 +46,7 @@ def test_a_host_that_died_with_nobody_to_tell_is_replaced(seat: Seat, monkeypatc
         seat.region.plane.do(lambda tx: tx.set_region(phase_since=tx.now() - 30))
         assert seat.tick("host").run_requests  # as many as are wanted, but orphans: nobody starts them again
         seat.region.plane.do(lambda tx: leases.release(tx, lease))
-        assert seat.tick("host").skip_message.endswith(": one is there")
+        assert seat.tick("host").skip_message.endswith(": the members have a host")
     monkeypatch.undo()
     seat.region.plane.do(lambda tx: tx.set_region(phase_since=tx.now() - 30))  # what the member filled was handed over
     assert "a run is on its way" in seat.tick("host").skip_message

@@ -14,7 +14,7 @@ from crkafka_core.plane import permits
 from crkafka_core.plane.tables import SPARK_FEEDER
 from crkafka_core.region.feeder import Feeder
 from crkafka_core.region.lease import DriverLease
-from dagster_project.metadata import ROWS
+from dagster_project.metadata import ALL_ROWS, ROWS
 from dagster_project.names import key_of
 from dagster_project.sensors.tables import RANGE_START
 from tests.dagster.conftest import LandedSeat
@@ -43,7 +43,7 @@ def test_what_a_host_feeds_starts_no_run_and_is_told_as_materializations(landed:
     assert not told.run_requests and told.skip_message.endswith(
         "bronze: 2 checkpoints shown; every table has all checkpoints"
     )
-    shown = {e.partition: (e.metadata["rows"].value, e.metadata["total_rows"].value) for e in of_tables(told)}
+    shown = {e.partition: (e.metadata[ROWS].value, e.metadata[ALL_ROWS].value) for e in of_tables(told)}
     assert shown == {key_of(1): (2, 6), key_of(3): (4, 6)}
     assert of_tables(landed.tick("publish", cursor=told.cursor)) == []
     feeder._over.set()
@@ -67,7 +67,7 @@ def test_what_a_host_writes_with_spark_starts_no_run_and_is_told_as_well(landed:
         plane.do(lambda tx: permits.finish_commit(tx, permit, version="1", rows=2))
         told = landed.tick("publish")
         assert not told.run_requests
-        assert [(e.partition, e.metadata["kept_fresh_by"].value) for e in of_tables(told)] == [(key_of(1), "host:1")]
+        assert [(e.partition, e.metadata["written_by"].value) for e in of_tables(told)] == [(key_of(1), "host:1")]
         assert of_tables(landed.tick("publish", cursor=told.cursor)) == []
     landed.landing.land(1)
     landed.publish()
@@ -154,20 +154,14 @@ def test_a_typed_table_and_its_dead_letters_tell_their_own_rows(landed: LandedSe
         told = landed.tick("publish")
         shown = {(e.asset_key.path[-1], e.partition): e.metadata for e in of_tables(told)}
         rows = [shown["typed", key_of(i)] for i in (1, 2, 3)]
-        assert [(m["rows"].value, m[ROWS].value, m["total_rows"].value) for m in rows] == [
-            (9, 9, 24),
-            (8, 8, 24),
-            (7, 7, 24),
-        ]
+        assert [(m[ROWS].value, m[ALL_ROWS].value) for m in rows] == [(9, 24), (8, 24), (7, 24)]
         dead = [shown["typed_dead", key_of(i)] for i in (1, 2, 3)]
-        assert not any({"rows", ROWS, "total_rows"} & m.keys() for m in dead), (
-            "three in one commit, and nobody counted them apart"
-        )
+        assert not any({ROWS, ALL_ROWS} & m.keys() for m in dead), "three in one commit, and nobody counted them apart"
         landed.landing.land(5)
         landed.publish()
         written("typed", 10)
         written("typed_dead", 0)
         again = landed.tick("publish", cursor=told.cursor)
         shown = {e.asset_key.path[-1]: e.metadata for e in of_tables(again)}
-        assert (shown["typed"]["rows"].value, shown["typed"]["total_rows"].value) == (10, 34)
-        assert shown["typed_dead"]["rows"].value == 0 and "total_rows" not in shown["typed_dead"]
+        assert (shown["typed"][ROWS].value, shown["typed"][ALL_ROWS].value) == (10, 34)
+        assert shown["typed_dead"][ROWS].value == 0 and ALL_ROWS not in shown["typed_dead"]

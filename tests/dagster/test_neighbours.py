@@ -14,7 +14,7 @@ import pytest
 from checkpoints_db import initialise, open_store
 from crkafka_core.plane import leases
 from dagster_project.names import key_of
-from dagster_project.testing.live import LiveDagster
+from tests.rigs.driven_dagster import DrivenDagster
 from tests.rigs.landing import Landing
 
 pytestmark = [pytest.mark.dagster, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -86,7 +86,7 @@ FOLLOWED = """{ assetOrError(assetKey: {path: ["follower"]}) { ... on Asset { as
 class Neighbourhood:
     """A Dagster with somebody's project, and regions without members, into which the test lands checkpoints."""
 
-    dagster: LiveDagster
+    dagster: DrivenDagster
     landings: list[Landing]
     ticks: Path
     resident: Path
@@ -128,7 +128,7 @@ def stock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Neighbourhood]:
         configs = [one.config.to_json() for one in landings]
         module = PROJECT.format(ticks=str(ticks), brought=str(brought), regions=configs)
         (folder / "neighbours_project.py").write_text(module)
-        with LiveDagster(folder, "neighbours_project") as dagster:
+        with DrivenDagster(folder, "neighbours_project") as dagster:
             yield Neighbourhood(dagster, landings, ticks, brought)
 
 

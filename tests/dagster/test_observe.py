@@ -37,6 +37,6 @@ def test_each_topic_of_a_pattern_is_observed_as_its_own_asset_and_all_of_them_to
     report = GroupReport("orders", "Stable", "", "", (), parts, ())
     monkeypatch.setattr("dagster_project.ops.observe.report", lambda *_: report)
     assert seat.run("observe_group").success
-    for topic, lag in (("shop.a", 2), ("shop.b", 2), ("by_pattern", 4)):
-        (told,) = seat.instance.fetch_observations(seat.names.topic(topic), limit=10).records
+    for topic, lag in ((seat.names.topic("shop.a"), 2), (seat.names.topic("shop.b"), 2), (seat.names.topics, 4)):
+        (told,) = seat.instance.fetch_observations(topic, limit=10).records
         assert told.asset_observation is not None and told.asset_observation.metadata["lag"].value == lag

@@ -5,11 +5,15 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
+from typing import Any
 
 import dagster as dg
 import pytest
 
-from crkafka_core.model.rows import Checkpoint, Member, Table
+from crkafka_core.control import Tx
+from crkafka_core.model import limits
+from crkafka_core.model.phase import Phase
+from crkafka_core.model.rows import Checkpoint, Member, Reset, Table
 from crkafka_core.plane import checkpoints, lateness, permits
 from dagster_project.metadata import UNKNOWN, count
 from dagster_project.sensors import observe
@@ -34,9 +38,8 @@ def test_the_group_is_observed_when_something_changed(seat: Seat, member: HandMe
             dg.AssetObservation
         ]  # unchanged checks are evaluated every ten minutes
     seat.region.cut()
-    assert {k: v.value for k, v in seat.tick("observe", cursor=first.cursor).asset_events[0].metadata.items()}[
-        "head"
-    ] == 1
+    again = seat.tick("observe", cursor=first.cursor).asset_events[0]
+    assert again.metadata["latest_checkpoint"].value == 1
 
 
 def test_a_topic_that_members_read_has_an_asset_without_a_reload(landed: LandedSeat) -> None:
@@ -58,6 +61,8 @@ def test_a_topic_that_members_read_has_an_asset_without_a_reload(landed: LandedS
     assert new(orders=[3, 10]) == [("orders", 7)]
     assert new(orders=[3, 10], clicks=[1, 2]) == [("clicks", 1)]
     assert landed.instance.has_asset_key(landed.names.topic("clicks"))
+    (told,) = landed.instance.fetch_observations(landed.names.topic("clicks"), limit=10).records
+    assert told.asset_observation is not None and "dagster/column_schema" in told.asset_observation.metadata
     assert new(orders=[4, 10], clicks=[1, 2]) == []
     cursor = ""
     assert new(orders=[4, 10]) == [], "the cursor only saves work"
@@ -76,6 +81,30 @@ def outcomes(seat: Seat) -> dict[str, dg.AssetCheckEvaluation]:
     return {e.check_name: e for e in seat.tick("observe").asset_events if isinstance(e, dg.AssetCheckEvaluation)}
 
 
+@pytest.mark.parametrize("keys", [{"trigger": {"period": 5}}])
+def test_a_region_that_only_starts_has_not_failed_to_merge_until_the_alarms_would_say_so(seat: Seat) -> None:
+    seat.region.start(by="test")
+
+    def checked(seconds: float, **row: Any) -> dg.AssetCheckEvaluation:
+        def age(tx: Tx) -> None:
+            begun, at = tx.get(Reset, tx.region().epoch), tx.now() - seconds
+            assert begun is not None
+            tx.put(dataclasses.replace(begun, at=at))
+            tx.set_region(**{"phase": Phase.BIRTH, "phase_since": at, "reset_at": at, **row})
+
+        seat.region.plane.do(age)
+        return outcomes(seat)["cuts_merge"]
+
+    starts = checked(100)
+    assert starts.passed and (starts.description or "").startswith("The region is starting: BIRTH for 100 s; ")
+    late = checked(limits.of(seat.region.plane.read(lambda _, row: row)).settle_timeout + 1)
+    assert not late.passed and "No checkpoint was merged for" in (late.description or "")
+    now = time.time()
+    assert checked(100, phase=Phase.RUNNING, phase_since=now - 30).passed
+    assert not checked(100, phase=Phase.RUNNING, phase_since=now - 61).passed
+    assert not checked(100, phase=Phase.RUNNING, phase_since=now - 30, last_cut_at=now - 70).passed
+
+
 @pytest.mark.parametrize("tables", BRONZE)
 def test_a_table_that_has_everything_keeps_up_however_quiet_the_topic_is(landed: LandedSeat) -> None:
     """SPEC A4, T1: late is what waits, not what never came."""
@@ -92,7 +121,7 @@ def test_a_table_that_has_everything_keeps_up_however_quiet_the_topic_is(landed:
     assert outcomes(landed)["keeps_up"].passed
     shown = next(e for e in landed.tick("observe").asset_events if e.asset_key == landed.names.table("bronze"))
     values = {k: v.value for k, v in shown.metadata.items()}
-    assert (values["acknowledged"], values["checkpoints_behind"], values["version"]) == (2, 0, "7")
+    assert (values["latest_checkpoint"], values["checkpoints_behind"], values["version"]) == (2, 0, "7")
 
 
 @pytest.mark.parametrize("tables", BRONZE)

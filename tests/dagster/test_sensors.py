@@ -114,7 +114,7 @@ def test_a_schedule_starts_no_run_while_the_last_one_waits_for_its_turn(seat: Se
         with dg.build_schedule_context(instance=seat.instance) as context:
             return seat.defs.resolve_schedule_def(f"orders_{schedule}").evaluate_tick(context)
 
-    assert evaluate().skip_message == "the last run has not begun yet"
+    assert evaluate().skip_message == "the previous run has not started yet"
     seat.instance.delete_run(run.run_id)
     assert len(evaluate().run_requests or ()) == 1
 

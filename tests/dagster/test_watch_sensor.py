@@ -91,7 +91,7 @@ def test_beside_a_fence_that_is_being_made_no_run_is_launched(
     assert landed.tick("watch").run_requests
     permit = landed.region.plane.do(lambda tx: permits.permit_fence(tx, "bronze", holder="a run", token="t"))
     assert permit is not None
-    assert "a run lets a table follow the rewind" in landed.tick("watch").skip_message
+    assert "a run rewinds a table" in landed.tick("watch").skip_message
 
 
 @pytest.mark.parametrize("tables", [[{"name": "bronze", "format": "delta", "path": "tables/bronze"}]])

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from crkafka_core.dev.ports import free_ports
-from dagster_project.testing.live import LiveDagster
+from tests.rigs.driven_dagster import DrivenDagster
 
 PARTS = ("code", "webserver", "daemon")
 
 
-class SeparateDagster(LiveDagster):
-    """As `LiveDagster`; `kill` ends one part as a crash does, `begin` brings it back."""
+class SeparateDagster(DrivenDagster):
+    """As `DrivenDagster`; `kill` ends one part as a crash does, `begin` brings it back."""
 
     def __init__(self, folder: Path, module: str, **more: Any) -> None:
         super().__init__(folder, module, **more)
