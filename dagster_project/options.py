@@ -73,7 +73,7 @@ class Options(BaseModel):
         "materializes them for each checkpoint as soon as it is merged.",
     )
     consume: str = Field(
-        default="0 * * * *", description="Cron of consume_until_caught_up. Its schedule is off at first."
+        default="0 * * * *", description="Cron of consume_until_caught_up. Its schedule is off until it is turned on."
     )
     retire: str | None = Field(
         default=None,
