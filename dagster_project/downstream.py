@@ -7,8 +7,6 @@ from typing import Any
 import dagster as dg
 
 from crkafka_core.config import RegionConfig
-from crkafka_core.control import Reader
-from crkafka_core.model.rows import Region
 from crkafka_core.plane import checkpoints
 from dagster_project import partitions, windows
 from dagster_project.names import Names, key_of
@@ -92,10 +90,7 @@ def superseded(
     if by is not None:
         return windows.outdated(instance, region, asset, by)
 
-    def left(reader: Reader, row: Region) -> list[int]:
-        return list(checkpoints.left_behind(reader))
-
-    gone = [key_of(checkpoint) for checkpoint in region.read(left)]
+    gone = [key_of(checkpoint) for checkpoint in region.read(lambda reader, _: list(checkpoints.left_behind(reader)))]
     if not gone:
         return []
     materialized = instance.get_materialized_partitions(asset)

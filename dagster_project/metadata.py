@@ -8,6 +8,7 @@ from typing import Any
 
 import dagster as dg
 
+from crkafka_core.config.shapes import topic_of
 from crkafka_core.control import Reader
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Table
 from crkafka_core.plane import checkpoints, tables
@@ -123,11 +124,19 @@ def count(reader: Reader, table: Table, known: Counted | None) -> Counted:
     rewound, upto, rows = known or (0, 0, 0)
     if rewound != table.rewind_epoch or upto > table.acknowledged:
         upto = rows = 0
-    new = checkpoints.filled(reader, above=upto, upto=table.acknowledged)
+    new = _with_rows(reader, table, checkpoints.filled(reader, above=upto, upto=table.acknowledged))
     known_rows = tables.rows_in(reader, table, new)
     known_all = len(known_rows) == len(new) and (upto > 0 or not checkpoints.known_since(reader))
     rows = rows + sum(known_rows.values()) if known_all and rows != UNKNOWN else UNKNOWN
     return table.rewind_epoch, table.acknowledged, rows
+
+
+def _with_rows(reader: Reader, table: Table, ids: Sequence[int]) -> Sequence[int]:
+    """Without checkpoints that have no record of the topic, of a table that a template has given one."""
+    topic = topic_of(table.shape)
+    offsets = checkpoints.offsets(reader, ids[0], ids[-1]) if topic and ids else []
+    quiet = {o.checkpoint for o in offsets} - {o.checkpoint for o in offsets if o.topic == topic}
+    return [i for i in ids if i not in quiet]
 
 
 def how_far(reader: Reader, table: Table, counted: Counted, *, keyed: bool) -> dict[str, int | str]:

@@ -13,6 +13,8 @@ from crkafka_core.config import RegionConfig
 from crkafka_core.model.errors import ConfigError
 from dagster_project.names import RESERVED, Names
 
+STRICT = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True)  # `"1"` in YAML is a number to Dagster
+
 
 class About(TypedDict):
     """What people read of an asset, as `dg.asset` and `dg.AssetSpec` take it."""
@@ -27,9 +29,7 @@ class About(TypedDict):
 class AssetOptions(BaseModel):
     """What one asset of a region has otherwise than the others."""
 
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, coerce_numbers_to_str=True
-    )  # `"1"` in YAML is a number to Dagster
+    model_config = STRICT
 
     key: tuple[str, ...] | None = Field(
         default=None, min_length=1, description="The asset's whole key; no prefix is put before it."
@@ -44,9 +44,7 @@ class AssetOptions(BaseModel):
 class Options(BaseModel):
     """The key `dagster` of a component's attributes."""
 
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, coerce_numbers_to_str=True
-    )  # `"1"` in YAML is a number to Dagster
+    model_config = STRICT
 
     sensors: Literal["running", "stopped"] = Field(
         default="running", description="Whether sensors and schedules are on in a fresh instance."

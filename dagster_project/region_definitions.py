@@ -53,15 +53,15 @@ def build(config: RegionConfig, options: Options) -> dg.Definitions:
     region = RegionResource.of(config, options)
     _refuse_twins(region, names)
     spark = SparkSessionResource(definition=region.definition)
-    there = known(region, names)
+    defined = known(region, names)
     jobs = jobs_.make(names, region, spark, follow=bool(options.follow))
-    reading = [checks.of_records(names), *(checks.of_table(table, names) for table in there.tables)]
-    of_assets = _jobs_of_assets(there, names, options, reading)
+    reading = [checks.of_records(names), *(checks.of_table(table, names) for table in defined.tables)]
+    of_assets = _jobs_of_assets(defined, names, options, reading)
     return dg.Definitions(
-        assets=_assets(config, names, options, there),
-        asset_checks=[*reading, *checks.of_state(names, options, [t.name for t in there.tables])],
+        assets=_assets(config, names, options, defined),
+        asset_checks=[*reading, *checks.of_state(names, options, [t.name for t in defined.tables])],
         jobs=[*jobs.values(), *of_assets.values()],
-        sensors=_sensors(config, SensorSetup(names, options, region, there), jobs, of_assets),
+        sensors=_sensors(config, SensorSetup(names, options, region, defined), jobs, of_assets),
         schedules=schedules.make(names, jobs, options, region),
         resources={names.slug: region, names.spark: spark, names.rows: rows.manager(names)},
     )
@@ -109,20 +109,20 @@ def _check_keys(config: RegionConfig, names: Names) -> None:
 
 
 def _assets(
-    config: RegionConfig, names: Names, options: Options, there: Known
+    config: RegionConfig, names: Names, options: Options, defined: Known
 ) -> list[dg.AssetsDefinition | dg.AssetSpec]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", dg.BetaWarning)  # backfill_policy of an asset is beta in 1.13
         return [
-            *external.topics(config, names, options, there.topics),
+            *external.topics(config, names, options, defined.topics),
             external.group(config, names, options),
             external.records(names, options),
-            *(tables.make(table, config, names, options, there.topics) for table in there.tables),
+            *(tables.make(table, config, names, options, defined.topics) for table in defined.tables),
         ]
 
 
 def _jobs_of_assets(
-    there: Known, names: Names, options: Options, checks: Sequence[dg.AssetChecksDefinition]
+    defined: Known, names: Names, options: Options, checks: Sequence[dg.AssetChecksDefinition]
 ) -> dict[str, UnresolvedJob]:
     """Jobs over assets and checks, by what they are called in every region."""
     select = dg.AssetSelection
@@ -132,9 +132,9 @@ def _jobs_of_assets(
             "Run the checks that read data: of the latest checkpoints, and of the tables.",
         )
     }
-    if there.tables:
+    if defined.tables:
         chosen[WRITES] = (
-            select.assets(*(names.table(table.name) for table in there.tables)),
+            select.assets(*(names.table(table.name) for table in defined.tables)),
             f"Write new checkpoints into a table. The sensor {names.of('publish')} launches it for one table and a range of checkpoints.",
         )
     if options.follow:

@@ -60,9 +60,7 @@ def _would_retire(context: dg.OpExecutionContext, region: RegionResource) -> dg.
 
 def _retirable(reader: Reader, row: Region) -> tuple[retiring.Plan, list[Checkpoint]]:
     plan = retiring.plan(reader, row)
-    if not plan.retire:
-        return plan, []
-    return plan, list(checkpoints.named(reader, plan.retire).values())
+    return plan, list(checkpoints.named(reader, plan.retire).values()) if plan.retire else []
 
 
 class Scale(dg.Config):

@@ -35,11 +35,11 @@ def _resident(
     job: dg.JobDefinition,
     what: str,
     wanted: Callable[[Reader, Region], str],
-    there: str,
+    reason: str,
     status: dg.DefaultSensorStatus,
     config: dict[str, object],
 ) -> dg.SensorDefinition:
-    """A sensor that launches a resident run where one is `wanted`; `there`: why it need not."""
+    """A sensor that launches a resident run where one is `wanted`; `reason`: why it need not."""
 
     def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         answer = read_or_skip(setup.region, lambda reader, row: (row, reader.now(), wanted(reader, row)))
@@ -47,7 +47,7 @@ def _resident(
             return answer
         region, now, why = answer
         if not why:
-            return dg.SkipReason(f"{region.phase}: {'nothing to do' if region.phase is Phase.IDLE else there}")
+            return dg.SkipReason(f"{region.phase}: {'nothing to do' if region.phase is Phase.IDLE else reason}")
         if on_its_way(context.instance, setup.names.tags, job.name):
             return dg.SkipReason(f"{why}; a run is on its way")
         key = run_key(region, what, attempt(now, region.created_at))
@@ -59,5 +59,5 @@ def _resident(
         job=job,
         minimum_interval_seconds=setup.every(5),
         default_status=status,
-        description=f"Launches {job.name} when the region is started, unless {there}.",
+        description=f"Launches {job.name} when the region is started, unless {reason}.",
     )

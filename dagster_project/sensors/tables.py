@@ -122,8 +122,8 @@ def fed(
 def _undefined(table: Table, setup: SensorSetup) -> dict[str, Any]:
     """What the definition of a table says that has none yet."""
     settings = setup.region.settings
-    found = None if table.name in setup.tables else settings.table(table.name, table.shape)
-    return described(found, settings, setup.names, setup.known.topics) if found is not None else {}
+    config = None if table.name in setup.tables else settings.table(table.name, table.shape)
+    return {} if config is None else described(config, settings, setup.names, setup.known.topics)
 
 
 def _before(reader: Reader, history: int) -> int:
