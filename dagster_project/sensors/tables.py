@@ -10,7 +10,6 @@ from typing import Any
 
 import dagster as dg
 
-from crkafka_core.config import RegionConfig
 from crkafka_core.config.sections import TableConfig
 from crkafka_core.config.shapes import topic_of
 from crkafka_core.control import Reader, Tx
@@ -225,15 +224,11 @@ def look(
 ) -> Seen:
     """Which tables are behind, and what hosts have brought since `shown`; not `some`: no table is looked at."""
     settings, limit = setup.region.settings, setup.options.keep_up
-    names = [*(t.name for t in settings.tables), *of_templates(reader, settings)] if some else []
+    of_topics = templates.of_topics(reader) if settings.templates else []
+    names = [*(t.name for t in settings.tables), *(t.name for t in of_topics)] if some else []
     behind = waiting(reader, row, names, limit=limit, alone=settings.left_to_others)
     new = fed(reader, row, setup, names, shown, counted)
     return Seen(row, reader.now(), behind, new, looked=bool(names))
-
-
-def of_templates(reader: Reader, settings: RegionConfig) -> list[str]:
-    """Tables of topics, which no definition has: what comes into them is shown by its events."""
-    return [table.name for table in templates.of_topics(reader)] if settings.templates else []
 
 
 def requests_for(
