@@ -270,15 +270,12 @@ def _raise_unless_missing(error: OSError) -> None:
 
 
 def _rename_new(old: Path, new: Path) -> None:
-    """Rename a file atomically, on Linux and macOS; FileExistsError if the new name is taken."""
-    names = os.fsencode(old), os.fsencode(new)
-    if (
-        _libc.renameat2(_HERE, names[0], _HERE, names[1], 1)
-        if hasattr(_libc, "renameat2")
-        else _libc.renamex_np(*names, 4)
-    ):
+    """Rename a file atomically; FileExistsError if the new name is taken."""
+    if _libc.renameat2(_HERE, os.fsencode(old), _HERE, os.fsencode(new), _NO_REPLACE):
         raise OSError(error := ctypes.get_errno(), os.strerror(error), str(new))
 
 
+_NO_REPLACE = 1
+"""Linux's RENAME_NOREPLACE."""
 _HERE = -100
 """Linux's AT_FDCWD."""

@@ -20,9 +20,8 @@ from crkafka_core.plane.tables import DONE, FENCE
 from crkafka_core.segments.errors import SegmentMissing
 from crkafka_core.verify.compare import NULL, by_partition, whole
 from crkafka_core.verify.last_of_keys import LastOfEachKey
-from crkafka_core.verify.steady import steady
 from crkafka_core.verify.table_files import DataFile, NotCompared, Unreadable, other_columns
-from crkafka_core.verify.tables import Tables, named
+from crkafka_core.verify.tables import Tables, named, steady
 from crkafka_core.verify.verdict import Findings
 
 
@@ -32,8 +31,7 @@ def look(region: Handle, findings: Findings) -> tuple[str, ...]:
     declared = region.plane.read(lambda reader, _: plane.families(reader.select(Table)))
     for family in sorted([t.name for t in each] for each in declared):
         try:
-            state, snapshots = steady(region, family)
-            compare(Tables(region, state, snapshots, findings))
+            compare(steady(region, family, findings))
             compared += family
         except NotCompared as reason:
             findings.note(f"{named(family)}: {reason}; they were not compared")

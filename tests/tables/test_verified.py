@@ -11,7 +11,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from crkafka_core.lake import road
 from crkafka_core.model.rows import Lease
-from crkafka_core.verify import steady
+from crkafka_core.verify import tables
 from tests.lake.rig import Crash, dies_at
 from tests.tables.conftest import Lake
 
@@ -94,7 +94,7 @@ def test_a_commit_that_is_not_acknowledged_is_no_finding_and_one_under_way_is_wa
         filled.writer_dies()
         road.advance(filled.region, "bronze")
 
-    monkeypatch.setattr(steady, "_pause", pause)
+    monkeypatch.setattr(tables, "_pause", pause)
     assert filled.verified() == [] and pauses
     filled.region.plane.do(lambda tx: tx.delete(Lease))
 
