@@ -25,11 +25,8 @@ Read = Callable[[Cursor], pa.Array]
 _MOMENTS = {
     f"{local}timestamp-{unit}": micros for local in ("", "local-") for unit, micros in (("millis", 1000), ("micros", 1))
 }
-_PROMOTED = {("int", "long"), ("int", "float"), ("int", "double"), ("long", "float"), ("long", "double")} | {
-    ("float", "double"),
-    ("string", "bytes"),
-    ("bytes", "string"),
-}
+_PROMOTED = {("int", "long"), ("int", "float"), ("int", "double"), ("long", "float"), ("long", "double")}
+_PROMOTED |= {("float", "double"), ("string", "bytes"), ("bytes", "string")}
 _CANONICAL = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
 _NATURAL = {"int": pa.int64(), "long": pa.int64(), "float": pa.float64(), "double": pa.float64(), "bytes": pa.binary()}
 _NATURAL |= {"boolean": pa.bool_(), "string": pa.string(), "enum": pa.string(), "fixed": pa.binary(), "null": pa.null()}

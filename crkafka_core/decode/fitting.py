@@ -122,11 +122,8 @@ def _moment(value: Any, zoned: bool, path: str) -> dt.datetime:
     if isinstance(value, str):
         text = value.strip()
         try:
-            value = (
-                int(text)
-                if text.lstrip("-").isdigit() and len(text.lstrip("-")) > 8
-                else dt.datetime.fromisoformat(text)
-            )
+            digits = text.lstrip("-")
+            value = int(text) if digits.isdigit() and len(digits) > 8 else dt.datetime.fromisoformat(text)
         except ValueError:
             raise Misfit(f"column {path}: {_shown(value)} is not a time in ISO 8601") from None
     if isinstance(value, int):

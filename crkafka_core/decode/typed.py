@@ -13,26 +13,19 @@ from crkafka_core.config import json_columns
 from crkafka_core.config.json_columns import PREFIX
 from crkafka_core.config.shapes import DEAD, GOOD
 from crkafka_core.config.typed import OnBadRecord, TypedConfig
-from crkafka_core.decode import registry_columns
 from crkafka_core.decode.batch import REASON, VALUE, Columns, decode_batch, refuse_record
 from crkafka_core.decode.decoders import Decoder, Json
 from crkafka_core.decode.fitting import nullable
 from crkafka_core.decode.registry import Registry, Schema
+from crkafka_core.decode.registry_columns import avro, json_schema, protobuf
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.segments.batch import SCHEMA
 
 KAFKA = ("key", "topic", "partition", "offset", "timestamp", "headers")
 TOMBSTONE = "tombstone"
-_PLAIN = {
-    "long": pa.int64(),
-    "double": pa.float64(),
-    "boolean": pa.bool_(),
-    "string": pa.string(),
-    "binary": pa.binary(),
-    "date": pa.date32(),
-    "timestamp": pa.timestamp("us", tz="UTC"),
-    "timestamp_ntz": pa.timestamp("us"),
-}
+_PLAIN = {"long": pa.int64(), "double": pa.float64(), "boolean": pa.bool_(), "string": pa.string()}
+_PLAIN |= {"binary": pa.binary(), "date": pa.date32()}
+_PLAIN |= {"timestamp": pa.timestamp("us", tz="UTC"), "timestamp_ntz": pa.timestamp("us")}
 """Spark's name of a type → Arrow's."""
 
 
@@ -106,13 +99,7 @@ def of_file(typed: TypedConfig, name: str) -> tuple[Decoder, pa.StructType]:
 
 def of_schema(asked: Registry, typed: TypedConfig, schema: Schema) -> tuple[Decoder, pa.StructType]:
     """Decoder and columns by a schema of a registry."""
-    columns_of = (
-        registry_columns.json_schema
-        if typed.json_file
-        else registry_columns.avro
-        if typed.avro
-        else registry_columns.protobuf
-    )
+    columns_of = json_schema if typed.json_file else avro if typed.avro else protobuf
     decoder, columns = columns_of(asked, schema)
     return decoder, of_columns(columns)
 

@@ -118,12 +118,9 @@ def _filtered(selection: Selection) -> set[str]:
 
 def _touched(group: Any, selection: Selection) -> bool:
     """Whether a row group may have selected rows, by its statistics."""
-    columns = [group.column(i) for i in range(group.num_columns)]
-    return all(
-        _may_hold(column.path_in_schema, column.statistics, selection)
-        for column in columns
-        if column.statistics is not None and column.statistics.has_min_max
-    )
+    columns = (group.column(i) for i in range(group.num_columns))
+    known = ((c.path_in_schema, c.statistics) for c in columns if c.statistics is not None and c.statistics.has_min_max)
+    return all(_may_hold(name, stats, selection) for name, stats in known)
 
 
 def _may_hold(name: str, stats: Any, selection: Selection) -> bool:

@@ -78,12 +78,8 @@ class SegmentWriter:
         self._pending_bytes += batch.nbytes
         self.rows += batch.rows
         for run in batch.runs:
-            span = self._spans.get(run.tp)
-            self._spans[run.tp] = (
-                Span(run.tp, run.first, run.next, run.rows)
-                if span is None
-                else Span(run.tp, span.first, run.next, span.rows + run.rows)
-            )
+            before = self._spans.get(run.tp, Span(run.tp, run.first, run.first, 0))
+            self._spans[run.tp] = Span(run.tp, before.first, run.next, before.rows + run.rows)
         if self._pending_bytes >= self._row_group_bytes:
             self._write_row_group()
 

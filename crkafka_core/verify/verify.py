@@ -45,27 +45,8 @@ def verify(region: Region, ledger: Ledger | None = None, *, kafka: bool = True, 
             if kafka:
                 again, group = partial(region.plane.read, History), region.config.group_id
                 commits(history, region.admin(), group, findings, quiet=quiet, again=again)
-            tables, row, on_line = in_tables.look(region, findings), history.region, set(history.line)
-            return Verdict(
-                region=row.name,
-                head=row.head,
-                epoch=row.epoch,
-                checkpoints=sum(c.id in on_line for c in history.kept),
-                retired=sum(c.status == "RETIRED" for c in history.on_line),
-                superseded=sum(c.id not in on_line for c in history.kept),
-                partitions=len(history.merged.get(row.head, {})),
-                segments=landed.segments,
-                rows=landed.rows,
-                bytes=landed.bytes,
-                orphans=orphans(history, storage),
-                truth=truth.name,
-                compared=landed.compared,
-                seconds=round(time.monotonic() - began, 3),
-                findings=tuple(findings.kept),
-                broken=dict(findings.counts),
-                notes=tuple(findings.notes),
-                tables=tables,
-            )
+            tables, files = in_tables.look(region, findings), orphans(history, storage)
+            return _verdict(history, landed, files, tables, time.monotonic() - began)
     finally:
         truth.close()
 
@@ -109,6 +90,30 @@ def _of_kafka(region: Region) -> KafkaTruth:
         {topic: info.id for topic, info in topics.items()},
         compacted=admin.compacted(topics),
         begins={tp: earliest for tp, (earliest, _) in admin.watermarks(known & present).items()},
+    )
+
+
+def _verdict(history: History, landed: Landed, orphans: int, tables: tuple[str, ...], seconds: float) -> Verdict:
+    row, findings, on_line = history.region, landed.findings, set(history.line)
+    return Verdict(
+        region=row.name,
+        head=row.head,
+        epoch=row.epoch,
+        checkpoints=sum(c.id in on_line for c in history.kept),
+        retired=sum(c.status == "RETIRED" for c in history.on_line),
+        superseded=sum(c.id not in on_line for c in history.kept),
+        partitions=len(history.merged.get(row.head, {})),
+        segments=landed.segments,
+        rows=landed.rows,
+        bytes=landed.bytes,
+        orphans=orphans,
+        truth=landed.truth.name,
+        compared=landed.compared,
+        seconds=round(seconds, 3),
+        findings=tuple(findings.kept),
+        broken=dict(findings.counts),
+        notes=tuple(findings.notes),
+        tables=tables,
     )
 
 
