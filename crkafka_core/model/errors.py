@@ -48,9 +48,7 @@ class WrongRegion(Refused):
 
 class OldConfiguration(Refused):
     """A member reads a topic that the region's configuration has dropped (SPEC S4), or has another protocol of the group than live members.
-
-    Reaction: the same configuration for all. Never retried.
-    """
+    Reaction: the same configuration for all. Never retried."""
 
 
 class TooOld(Refused):

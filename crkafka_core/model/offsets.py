@@ -12,8 +12,6 @@ from crkafka_core.model.errors import ConfigError
 
 
 class TP(NamedTuple):
-    """A topic partition."""
-
     topic: str
     partition: int
 

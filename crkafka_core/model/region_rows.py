@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 from crkafka_core.model.phase import Phase, Wanted
+
+R = TypeVar("R", bound="Row")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +25,33 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
+class RegionRow(Row):
+    """Base of the rows that belong to a region."""
+
+    region: str
+
+
+ROWS: list[type[Row]] = []
+"""All types of stored rows."""
+
+
+@dataclass_transform(frozen_default=True)
+def stored(*key: str) -> Callable[[type[R]], type[R]]:
+    """Makes a type of stored rows, with this primary key: a frozen dataclass."""
+
+    def made(row: type[R]) -> type[R]:
+        frozen = dataclass(frozen=True, slots=True)(row)
+        frozen.KEY = key
+        ROWS.append(frozen)
+        return frozen
+
+    return made
+
+
+@stored("name")
 class Region(Row):
     """The row of a region, whose lock every mutation of the region takes (SPEC G7)."""
 
-    KEY: ClassVar[tuple[str, ...]] = ("name",)
     REGION: ClassVar[str] = "name"
     name: str
     uid: str
@@ -100,11 +126,10 @@ class Region(Row):
     """Protocol of the region: a program that knows only an older one is refused."""
 
 
-@dataclass(frozen=True, slots=True)
+@stored("cluster_id", "group_id")
 class Group(Row):
     """The Kafka consumer group of exactly one region (SPEC G1)."""
 
-    KEY: ClassVar[tuple[str, ...]] = ("cluster_id", "group_id")
     SHARED: ClassVar[bool] = True
     cluster_id: str
     group_id: str
@@ -120,12 +145,10 @@ class MemberStatus(StrEnum):
     LEFT = "LEFT"
 
 
-@dataclass(frozen=True, slots=True)
-class Member(Row):
+@stored("region", "name")
+class Member(RegionRow):
     """The registered incarnation of one operator name, and its last report."""
 
-    KEY: ClassVar[tuple[str, ...]] = ("region", "name")
-    region: str
     name: str
     incarnation: str
     launch: int
@@ -158,27 +181,22 @@ class Member(Row):
 
     @property
     def metrics(self) -> dict[str, Any]:
-        """The metrics of its last renewal."""
         read: dict[str, Any] = json.loads(self.metrics_json or "{}")
         return read
 
 
-@dataclass(frozen=True, slots=True)
-class Launch(Row):
+@stored("region", "name")
+class Launch(RegionRow):
     """The last launch number of a name (SPEC G3)."""
 
-    KEY: ClassVar[tuple[str, ...]] = ("region", "name")
-    region: str
     name: str
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class Lease(Row):
+@stored("region", "kind", "slot")
+class Lease(RegionRow):
     """A lease on a right of the region. kind: driver, retire, reader, writer:<table>; `number` fences (SPEC A6, K6, T1)."""
 
-    KEY: ClassVar[tuple[str, ...]] = ("region", "kind", "slot")
-    region: str
     kind: str
     slot: str
     """Empty for a kind with a single lease; the reader's own token for readers."""
@@ -192,12 +210,10 @@ class Lease(Row):
     data_json: str = "{}"
 
 
-@dataclass(frozen=True, slots=True)
-class Goal(Row):
+@stored("region", "token")
+class Goal(RegionRow):
     """End offsets of a bounded run, stored once (SPEC V3)."""
 
-    KEY: ClassVar[tuple[str, ...]] = ("region", "token")
-    region: str
     token: str
     ends_json: str
     reached_json: str = "{}"
@@ -238,12 +254,10 @@ class ResetCause(StrEnum):
     """A reset took too long in a settled group, with all services available (SPEC X7)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reset(Row):
+@stored("region", "epoch")
+class Reset(RegionRow):
     """The begin of an epoch: its cause, and who caused it (SPEC X3, X6, X8). Budgets and tokens are read from here."""
 
-    KEY: ClassVar[tuple[str, ...]] = ("region", "epoch")
-    region: str
     epoch: int
     """The epoch that it began."""
     at: float
@@ -270,24 +284,20 @@ class Reset(Row):
     """Seconds for which the region had been running since it last resumed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Alarm(Row):
+@stored("region", "kind")
+class Alarm(RegionRow):
     """An alarm for people, raised once in an epoch, or since the last completed cut; older ones are over (SPEC G8, X6, X8)."""
 
-    KEY: ClassVar[tuple[str, ...]] = ("region", "kind")
-    region: str
     kind: str
     epoch: int
     at: float
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Event(Row):
+@stored("region", "seq")
+class Event(RegionRow):
     """An event of the log for people: who, what, why (SPEC X8, R6). No decision reads it; old events may be deleted."""
 
-    KEY: ClassVar[tuple[str, ...]] = ("region", "seq")
-    region: str
     seq: int
     at: float
     kind: str

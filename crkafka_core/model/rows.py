@@ -1,4 +1,4 @@
-"""The rows of the control plane: one frozen dataclass per noun; `KEY` names its primary key. JSON columns end in `_json`.
+"""The rows of the control plane: one frozen dataclass per noun; with its primary key. JSON columns end in `_json`.
 
 Rows of a region, its members, leases, resets and events are in `region_rows.py`, and imported from here.
 """
@@ -6,11 +6,10 @@ Rows of a region, its members, leases, resets and events are in `region_rows.py`
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar
 
 from crkafka_core.model.offsets import TP, unpack_offsets
+from crkafka_core.model.region_rows import ROWS as ROWS
 from crkafka_core.model.region_rows import Alarm as Alarm
 from crkafka_core.model.region_rows import Event as Event
 from crkafka_core.model.region_rows import Goal as Goal
@@ -20,6 +19,7 @@ from crkafka_core.model.region_rows import Lease as Lease
 from crkafka_core.model.region_rows import Member as Member
 from crkafka_core.model.region_rows import MemberStatus as MemberStatus
 from crkafka_core.model.region_rows import Region as Region
+from crkafka_core.model.region_rows import RegionRow, stored
 from crkafka_core.model.region_rows import Reset as Reset
 from crkafka_core.model.region_rows import ResetCause as ResetCause
 from crkafka_core.model.region_rows import Row as Row
@@ -27,10 +27,8 @@ from crkafka_core.model.segment import Span
 
 
 class CheckpointStatus(StrEnum):
-    """Life of a checkpoint. SUPERSEDED: left behind by a reset to an older one; RETIRED: only the archive is left.
-
-    EMPTY: a cut with `if_new` and no new records; its parent stays the head (SPEC V1, C6).
-    """
+    """Life of a checkpoint. SUPERSEDED: left behind by a reset to an older one; RETIRED: only the archive is left. EMPTY: a cut with
+    `if_new` and no new records; its parent stays the head (SPEC V1, C6)."""
 
     OPEN = "OPEN"
     MERGED = "MERGED"
@@ -44,12 +42,10 @@ ANY_GENERATION = -2
 """Generation of a cut that compares none: its members may be in the middle of a rebalance (SPEC X10)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoint(Row):
+@stored("region", "id")
+class Checkpoint(RegionRow):
     """The numbered result of a cut; its parent is the head it started from (SPEC C5)."""
 
-    KEY: ClassVar[tuple[str, ...]] = ("region", "id")
-    region: str
     id: int
     parent: int
     epoch: int
@@ -87,7 +83,6 @@ class Checkpoint(Row):
 
     @property
     def without(self) -> tuple[str, ...]:
-        """The names in `without_json`."""
         return tuple(json.loads(self.without_json))
 
     @property
@@ -104,12 +99,10 @@ class Checkpoint(Row):
         return self.rows - sum(len(offsets) for partitions in self.erased.values() for offsets in partitions.values())
 
 
-@dataclass(frozen=True, slots=True)
-class Filler(Row):
+@stored("region", "checkpoint", "member")
+class Filler(RegionRow):
     """A member that fills a number, fixed when it is handed out: only fillers submit to it or contribute to its cut (SPEC C8)."""
 
-    KEY: ClassVar[tuple[str, ...]] = ("region", "checkpoint", "member")
-    region: str
     checkpoint: int
     member: str
     incarnation: str
@@ -120,22 +113,18 @@ class Filler(Row):
 
     @property
     def offsets(self) -> dict[TP, int]:
-        """The first offset of each of its partitions."""
         return unpack_offsets(self.offsets_json)
 
     @property
     def topic_ids(self) -> dict[str, str]:
-        """Topic → id."""
         read: dict[str, str] = json.loads(self.topic_ids_json)
         return read
 
 
-@dataclass(frozen=True, slots=True)
-class Contribution(Row):
+@stored("region", "checkpoint", "member")
+class Contribution(RegionRow):
     """One member's part of a checkpoint (SPEC C1)."""
 
-    KEY: ClassVar[tuple[str, ...]] = ("region", "checkpoint", "member")
-    region: str
     checkpoint: int
     member: str
     incarnation: str
@@ -153,12 +142,10 @@ class Contribution(Row):
     at: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class ContributedOffset(Row):
+@stored("region", "checkpoint", "member", "topic", "partition")
+class ContributedOffset(RegionRow):
     """One partition of a contribution."""
 
-    KEY: ClassVar[tuple[str, ...]] = ("region", "checkpoint", "member", "topic", "partition")
-    region: str
     checkpoint: int
     member: str
     topic: str
@@ -170,12 +157,10 @@ class ContributedOffset(Row):
     """Leader epoch of the last record; −1: no record, or unknown (SPEC S4)."""
 
 
-@dataclass(frozen=True, slots=True)
-class MergedOffset(Row):
+@stored("region", "checkpoint", "topic", "partition")
+class MergedOffset(RegionRow):
     """One partition of a merged checkpoint: where the next record is fetched."""
 
-    KEY: ClassVar[tuple[str, ...]] = ("region", "checkpoint", "topic", "partition")
-    region: str
     checkpoint: int
     topic: str
     partition: int
@@ -189,12 +174,10 @@ class MergedOffset(Row):
     """Leader epoch of the record before `to_offset`; −1 is unknown. It differs in a log that was cut and has grown again (SPEC S4)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Segment(Row):
+@stored("region", "path")
+class Segment(RegionRow):
     """A Parquet file named by a contribution; the row is its only publication (SPEC C7)."""
 
-    KEY: ClassVar[tuple[str, ...]] = ("region", "path")
-    region: str
     path: str
     """Relative to the region's storage root."""
     checkpoint: int
@@ -209,28 +192,23 @@ class Segment(Row):
 
     @property
     def spans(self) -> list[Span]:
-        """The spans in `spans_json`."""
         return [Span(TP(topic, partition), *rest) for topic, partition, *rest in json.loads(self.spans_json)]
 
 
-@dataclass(frozen=True, slots=True)
-class DeadNumbers(Row):
+@stored("region", "upto")
+class DeadNumbers(RegionRow):
     """Numbers that a rewind left behind, or a state of SQL that a backup replaced: their rows never belong to the region (SPEC C8)."""
 
-    KEY: ClassVar[tuple[str, ...]] = ("region", "upto")
-    region: str
     upto: int
     """The highest of them."""
     after: int
     """The checkpoint that the region went back to; its own number is not dead."""
 
 
-@dataclass(frozen=True, slots=True)
-class Initial(Row):
+@stored("region", "topic_id", "partition")
+class Initial(RegionRow):
     """The offset at which the group first saw a partition; written once (SPEC S1, X1)."""
 
-    KEY: ClassVar[tuple[str, ...]] = ("region", "topic_id", "partition")
-    region: str
     topic_id: str
     partition: int
     topic: str
@@ -241,12 +219,10 @@ class Initial(Row):
     """Whether the topic was forgotten or unsubscribed, and its offset is carried forward (SPEC S4)."""
 
 
-@dataclass(frozen=True, slots=True)
-class ErasedRecords(Row):
+@stored("region", "topic_id", "partition", "first")
+class ErasedRecords(RegionRow):
     """Consecutive records that were erased for good; the row outlives the checkpoints that had them (SPEC K6)."""
 
-    KEY: ClassVar[tuple[str, ...]] = ("region", "topic_id", "partition", "first")
-    region: str
     topic_id: str
     partition: int
     first: int
@@ -265,12 +241,10 @@ class StartReason(StrEnum):
     GAP = "gap"
 
 
-@dataclass(frozen=True, slots=True)
-class Start(Row):
+@stored("region", "epoch", "base", "topic", "partition")
+class Start(RegionRow):
     """Start of a partition in an epoch, from a base; the first writer wins (SPEC S1)."""
 
-    KEY: ClassVar[tuple[str, ...]] = ("region", "epoch", "base", "topic", "partition")
-    region: str
     epoch: int
     base: int
     topic: str
@@ -282,12 +256,10 @@ class Start(Row):
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class PauseMark(Row):
+@stored("region", "kind", "what", "member")
+class PauseMark(RegionRow):
     """A pause of the region, or of one member, read together with the starts (SPEC P1, P2). kind: partition, topic, pattern, member."""
 
-    KEY: ClassVar[tuple[str, ...]] = ("region", "kind", "what", "member")
-    region: str
     kind: str
     what: str
     member: str = ""
@@ -296,12 +268,10 @@ class PauseMark(Row):
     at: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Table(Row):
+@stored("region", "name")
+class Table(RegionRow):
     """A declared table: holds back retirement and follows resets (SPEC T1, X4)."""
 
-    KEY: ClassVar[tuple[str, ...]] = ("region", "name")
-    region: str
     name: str
     format: str
     path: str
@@ -328,12 +298,10 @@ class Table(Row):
         return self.rewind_epoch > self.fenced_epoch
 
 
-@dataclass(frozen=True, slots=True)
-class TableCommit(Row):
+@stored("region", "table", "number")
+class TableCommit(RegionRow):
     """A permitted commit to a table: its checkpoints, attempt and result (SPEC K6)."""
 
-    KEY: ClassVar[tuple[str, ...]] = ("region", "table", "number")
-    region: str
     table: str
     number: int
     kind: str
@@ -361,29 +329,3 @@ class TableCommit(Row):
     def counts(self) -> dict[int, int]:
         """The numbers in `counts_json`; empty where its writer has counted none."""
         return {int(checkpoint): rows for checkpoint, rows in json.loads(self.counts_json or "{}").items()}
-
-
-ROWS: tuple[type[Row], ...] = (
-    Region,
-    Group,
-    Member,
-    Launch,
-    Checkpoint,
-    Filler,
-    Contribution,
-    ContributedOffset,
-    MergedOffset,
-    Segment,
-    DeadNumbers,
-    Initial,
-    ErasedRecords,
-    Start,
-    PauseMark,
-    Lease,
-    Table,
-    TableCommit,
-    Goal,
-    Reset,
-    Alarm,
-    Event,
-)

@@ -49,7 +49,6 @@ class SegmentName:
 
 
 def segment_path(uid: str, epoch: int, incarnation: str, number: int, seq: int) -> str:
-    """The path of a new segment."""
     return SegmentName(uid, epoch, incarnation, number, seq).path
 
 

@@ -88,7 +88,6 @@ EVERYTHING = Selection()
 
 
 def micros(moment: Moment | None) -> int | None:
-    """A moment as microseconds since 1970."""
     if moment is None:
         return None
     if isinstance(moment, str) and _MILLIS.fullmatch(moment.strip()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -73,7 +74,7 @@ class MemoryRows:
     def __init__(self, row: type[Row]) -> None:
         self.row = row
         self.key: tuple[str, ...] = row.KEY
-        self.names: frozenset[str] = frozenset(row.__slots__)
+        self.names = frozenset(field.name for field in dataclasses.fields(row))
         get = attrgetter(*row.KEY)
         self.key_of: Callable[[Any], tuple[Any, ...]] = get if len(row.KEY) > 1 else lambda each: (get(each),)
         prefixes: list[tuple[str, ...]] = [row.KEY[:width] for width in (2, 1) if width < len(row.KEY)]
