@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from checkpoints_db.schema import check, initialise, open_store, roles
+from checkpoints_db.schema import initialise, open_store, roles
 from checkpoints_db.store import SqlStore
 
-__all__ = ["SqlStore", "check", "initialise", "open_store", "roles"]
+__all__ = ["SqlStore", "initialise", "open_store", "roles"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
@@ -38,21 +37,17 @@ class Address:
         return not self.postgres and self.path is None
 
     def __str__(self) -> str:
-        shown = {key: "***" for key in self.url.query if _is_secret(key)}
+        shown = {key: "***" for key in self.url.query if "password" in key.lower()}
         text = self.url.update_query_dict(shown).render_as_string(hide_password=True)
         return text if self.postgres else unquote(text)  # the path as configured
 
     def without_secrets(self, text: str) -> str:
         """The text of an error without the URL's passwords."""
-        secrets = [self.url.password, *(v for k, v in self.url.query.items() if _is_secret(k))]
+        secrets = [self.url.password, *(v for k, v in self.url.query.items() if "password" in k.lower())]
         for secret in secrets:
             if isinstance(secret, str) and secret:
                 text = text.replace(secret, "***")
         return " ".join(text.split())
-
-
-def _is_secret(parameter: str) -> bool:
-    return "password" in parameter.lower()
 
 
 def parse(text: str) -> Address:
@@ -63,14 +58,10 @@ def parse(text: str) -> Address:
         # Without the text, which may have a password.
         raise ConfigError("The control plane's URL cannot be read.", hint=_EXAMPLES) from error
     backend = url.get_backend_name()
-    if backend == "sqlite":
-        return _sqlite(url, text)
     if backend in {"postgresql", "postgres"}:
         return _postgres(url)
-    raise ConfigError(f"A control plane on {backend!r} is not supported.", hint=_EXAMPLES)
-
-
-def _sqlite(url: URL, text: str) -> Address:
+    if backend != "sqlite":
+        raise ConfigError(f"A control plane on {backend!r} is not supported.", hint=_EXAMPLES)
     if url.drivername not in {"sqlite", "sqlite+pysqlite"}:
         raise ConfigError(f"The SQLite driver of {url.drivername!r} is not supported.", hint=_EXAMPLES)
     if url.host:
@@ -87,44 +78,32 @@ def _sqlite(url: URL, text: str) -> Address:
 def _postgres(url: URL) -> Address:
     driver = url.drivername.partition("+")[2]
     if driver not in {"", "psycopg"}:
-        raise ConfigError(
-            f"The control plane reaches PostgreSQL by psycopg 3, not by {driver!r}.",
-            hint="Write postgresql+psycopg://…",
-        )
+        hint = "Write postgresql+psycopg://…"
+        raise ConfigError(f"The control plane reaches PostgreSQL by psycopg 3, not by {driver!r}.", hint=hint)
     if importlib.util.find_spec("psycopg") is None:
-        raise ConfigError(
-            "PostgreSQL needs the driver psycopg, which is not installed.", hint="pip install 'crkafka[postgres]'"
-        )
-    _check_options(url)
-    return Address(url.set(drivername="postgresql+psycopg"), None)
-
-
-def _check_options(url: URL) -> None:
-    """Refuse an option that PostgreSQL's client does not know, such as a misspelt `sslmode`, before the first connection."""
+        text = "PostgreSQL needs the driver psycopg, which is not installed."
+        raise ConfigError(text, hint="pip install 'crkafka[postgres]'")
     from psycopg import ProgrammingError
     from psycopg.conninfo import make_conninfo
 
-    try:
+    try:  # an option that PostgreSQL's client does not know, such as a misspelt `sslmode`, before the first connection
         make_conninfo(**dict.fromkeys(url.query, "1"))
     except ProgrammingError as error:
-        raise ConfigError(
-            f"The control plane's URL cannot be used: {str(error).strip()}.",
-            hint="Look at what follows its question mark.",
-        ) from None
+        hint = "Look at what follows its question mark."
+        raise ConfigError(f"The control plane's URL cannot be used: {str(error).strip()}.", hint=hint) from None
     seconds = url.query.get("connect_timeout", "1")
     if not isinstance(seconds, str) or not seconds.lstrip("-").isdecimal():
         raise ConfigError("The control plane's URL cannot be used: connect_timeout is a whole number of seconds.")
+    return Address(url.set(drivername="postgresql+psycopg"), None)
 
 
-def identity(address: Address, engine: Callable[[], Engine]) -> str:
+def identity(address: Address, engine: Engine) -> str:
     """Identity of the database, which distinguishes it from its copies (SPEC T3): a file's path; of PostgreSQL the cluster's system
-    identifier, which is another one after a dump is restored elsewhere, the database and the schema.
-
-    Without the right to read that identifier: the oids of our tables, which also differ after a restore.
-    """
+    identifier, which is another one after a dump is restored elsewhere, the database and the schema. Without the right to read that
+    identifier: the oids of our tables, which also differ after a restore."""
     if not address.postgres:
         return "sqlite in memory" if address.path is None else f"sqlite:{address.path.resolve()}"
-    with engine().connect() as connection:
+    with engine.connect() as connection:
         database, schema = connection.exec_driver_sql(
             "SELECT (SELECT oid FROM pg_database WHERE datname = current_database()), current_schema()"
         ).one()

@@ -14,7 +14,7 @@ from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.pool import QueuePool, StaticPool
 
 from checkpoints_db.address import Address
-from checkpoints_db.retry import is_no_database, is_read_only, is_schema
+from checkpoints_db.retry import READ_ONLY, is_no_database, is_schema, sqlstate
 from crkafka_core.config.resolving import read_again
 
 _CONNECT_TIMEOUT = 5
@@ -41,17 +41,20 @@ _SQLITE_BUSY_SLICE = 1.0
 def make_engine(address: Address, *, may_create: bool = False) -> Engine:
     """An engine; creates a missing SQLite file only if it `may_create`."""
     if address.postgres:
-        return _postgres(address)
-    if address.path is None:
-        return _sqlite_in_memory()
-    return _sqlite_file(address.path, may_create)
+        engine = _postgres(address)
+    elif address.path is not None:
+        engine = _sqlite_file(address.path, may_create)
+    else:
+        arguments = {"check_same_thread": False, "isolation_level": None, "cached_statements": 256}
+        return create_engine("sqlite://", poolclass=StaticPool, connect_args=arguments, hide_parameters=True)
+    event.listen(engine, "handle_error", _drop_unusable)
+    return engine
 
 
 def connect_sqlite(path: Path, *, may_create: bool = False) -> sqlite3.Connection:
     """A plain connection to a file, with our settings."""
-    mode = "rwc" if may_create else "rw"
     connection = sqlite3.connect(
-        f"file:{quote(str(path))}?mode={mode}",
+        f"file:{quote(str(path))}?mode={'rwc' if may_create else 'rw'}",
         uri=True,
         timeout=_SQLITE_BUSY_SLICE,
         isolation_level=None,
@@ -60,9 +63,8 @@ def connect_sqlite(path: Path, *, may_create: bool = False) -> sqlite3.Connectio
     )
     try:
         if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal" and (may_create or path.stat().st_size):
-            connection.execute(
-                "PRAGMA journal_mode = WAL"
-            )  # not in an empty file, into which a backup may be copied now
+            # Not in an empty file, into which a backup may be copied now.
+            connection.execute("PRAGMA journal_mode = WAL")
         # FULL: an acknowledged merge must survive a power cut, else SQL would go back in time (SPEC G10).
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA temp_store = MEMORY")
@@ -89,7 +91,6 @@ def _sqlite_file(path: Path, may_create: bool) -> Engine:
 
     event.listen(engine, "connect", remember)
     event.listen(engine, "checkout", check)
-    event.listen(engine, "handle_error", _drop_unusable)
     return engine
 
 
@@ -102,26 +103,11 @@ def file_at(path: Path) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-def _sqlite_in_memory() -> Engine:
-    return create_engine(
-        "sqlite://",
-        poolclass=StaticPool,
-        connect_args={"check_same_thread": False, "isolation_level": None, "cached_statements": 256},
-        hide_parameters=True,
-    )
-
-
 def _postgres(address: Address) -> Engine:
-    connect_args: dict[str, Any] = {
-        "connect_timeout": _CONNECT_TIMEOUT,
-        "client_encoding": "utf8",
-        "application_name": "crkafka",
-        **NOTICE_DEATH,
-    }
-    connect_args = {key: value for key, value in connect_args.items() if key not in address.url.query}
+    usual = {"connect_timeout": _CONNECT_TIMEOUT, "client_encoding": "utf8", "application_name": "crkafka"}
     engine = create_engine(
         address.url,
-        connect_args=connect_args,
+        connect_args={k: v for k, v in {**usual, **NOTICE_DEATH}.items() if k not in address.url.query},
         # A mutation that waited for the region's row must see commits meanwhile, whatever the database's or the role's default. Set
         # on the engine: the pool resets a connection that read a snapshot to this level (SPEC G7).
         isolation_level="READ COMMITTED",
@@ -137,25 +123,23 @@ def _postgres(address: Address) -> Engine:
 
     def set_up(connection: Any, _record: Any) -> None:
         before, connection.autocommit = connection.autocommit, True
-        with connection.cursor() as cursor:
-            cursor.execute(settings)
+        connection.execute(settings)
         connection.autocommit = before
 
     event.listen(engine, "do_connect", renew)
     event.listen(engine, "connect", set_up)
-    event.listen(engine, "handle_error", _drop_unusable)
     return engine
 
 
 def _drop_unusable(context: Any) -> None:
     """Drop a connection whose state stays as it was at its start: on a server that is a replica since a failover, without the tables of
     a dump that was restored since, or with half a file."""
-    if any(it(context.original_exception) for it in (is_read_only, is_schema, is_no_database)):
+    error = context.original_exception
+    if sqlstate(error) == READ_ONLY or is_schema(error) or is_no_database(error):
         context.is_disconnect = True
 
 
 def renewed(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """The passwords, read again from their files: they may have changed since this process began (SPEC U2)."""
-    return {
-        name: read_again(parameters[name], kafka=False) for name in ("password", "sslpassword") if parameters.get(name)
-    }
+    given = {name: parameters[name] for name in ("password", "sslpassword") if parameters.get(name)}
+    return {name: read_again(value, kafka=False) for name, value in given.items()}

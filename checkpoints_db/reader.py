@@ -25,7 +25,6 @@ Not one of SQLAlchemy's events: an exception in those drops the connection, and 
 
 
 def no_such_region(name: str) -> NoSuchRegion:
-    """The error for a region that has no row."""
     return NoSuchRegion(f"There is no region {name!r} in this control plane.", hint="`crkafka init` makes it.")
 
 
@@ -62,7 +61,6 @@ class SqlReader:
         return self._region
 
     def regions(self) -> list[Region]:
-        """All regions, by name."""
         return codec(Region).decode(self._rows(self._statements.select(Region, (), (), False, False), {}))
 
     def get(self, row: type[R], *key: Any) -> R | None:
@@ -123,9 +121,8 @@ class SqlReader:
         return count
 
     def _run(self, sql: str, values: Any, answer: Callable[[Any], T]) -> T:
-        """Run a statement by the driver's cursor: SQLAlchemy would analyse the columns of each answer again, which costs more than
-        SQLite's answer. Errors of the driver still go to SQLAlchemy, which drops a dead connection.
-        """
+        """Run a statement by the driver's cursor: SQLAlchemy would analyse the columns of each answer again, which costs more than SQLite's
+        answer. Errors of the driver still go to SQLAlchemy, which drops a dead connection."""
         if self._on_statement is not None:
             self._on_statement(sql)
         connection, cursor = self._connection, None

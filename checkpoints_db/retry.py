@@ -7,8 +7,9 @@ import re
 import sqlite3
 import sys
 import time
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -16,29 +17,18 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from checkpoints_db.address import Address
 from crkafka_core.model.errors import ServiceUnavailable
 
+T = TypeVar("T")
 _BUSY = ("database is locked", "database table is locked", "database schema is locked", "locking protocol")
 _BROKEN = ("not a database", "malformed")
 _FOREVER = ("readonly database", "unable to open database file", *_BROKEN)
 _NO_TABLE = ("no such table", "no such column", "has no column named")
 _UNDEFINED = {"42P01", "42703", "42883"}
-_READ_ONLY = "25006"
+READ_ONLY = "25006"
+"""State of an error for a write in a session that takes none."""
 _HELD = "55P03"
 """PostgreSQL answers, and a wait for a lock timed out."""
-_TRANSIENT = {
-    "40001",
-    "40P01",
-    _HELD,
-    "57P01",
-    "57P02",
-    "57P03",
-    "57P05",
-    "53300",
-    "53400",
-    _READ_ONLY,
-    "55000",
-    "25P03",
-    "25P04",
-}
+_TRANSIENT = {"40001", "40P01", "57P01", "57P02", "57P03", "57P05", "53300", "53400", "55000", "25P03", "25P04"}
+_TRANSIENT |= {_HELD, READ_ONLY}
 """Serialization, deadlock, lock not available, shutdowns, too many connections, a server that is read-only for now, a transaction that
 the server ended for idling."""
 _REFUSED = ("28", "3D")
@@ -64,7 +54,7 @@ def is_transient(error: BaseException) -> bool:
         return False
     state = sqlstate(error)
     if state:
-        return state in _TRANSIENT or state[:2] == "08"
+        return state in _TRANSIENT or state.startswith("08")
     if error.connection_invalidated or isinstance(error, InterfaceError):
         return True
     text = str(error.orig).lower()
@@ -97,18 +87,9 @@ def is_no_database(error: BaseException) -> bool:
 
 def is_refusal(error: BaseException) -> bool:
     """Whether the database answered and refused us."""
-    text = str(getattr(error, "orig", error))
-    return (
-        sqlstate(error)[:2] in _REFUSED
-        or sqlstate(error) == _NO_RIGHT
-        or any(word in text for word in _REFUSALS)
-        or _MISSING.search(text) is not None
-    )
-
-
-def is_read_only(error: BaseException) -> bool:
-    """Whether PostgreSQL takes no writes in this session."""
-    return sqlstate(error) == _READ_ONLY
+    text, state = str(getattr(error, "orig", error)), sqlstate(error)
+    by_text = any(word in text for word in _REFUSALS) or _MISSING.search(text) is not None
+    return by_text or state[:2] in _REFUSED or state == _NO_RIGHT
 
 
 def is_schema(error: BaseException) -> bool:
@@ -141,28 +122,23 @@ class Patience:
     longest: float = 0.25
 
 
-@dataclass
-class Tries:
-    """The tries of one transaction."""
-
-    patience: Patience
-    started: float = field(default_factory=time.monotonic)
-    failed: int = 0
-
-    @property
-    def left(self) -> float:
-        """Seconds until the bound."""
-        return max(0.0, self.started + self.patience.bound - time.monotonic())
-
-    def pause(self) -> bool:
-        """Pause, with jitter; False once the bound is reached."""
-        left = self.left
-        if left <= 0:
-            return False
-        pause = min(self.patience.first * 2**self.failed, self.patience.longest)
-        self.failed = min(self.failed + 1, 30)
+def retried(patience: Patience, once: Callable[[float], T], explained: Callable[[Exception], Exception]) -> T:
+    """Call `once`, with the seconds that are left, again after transient errors, with jitter; the last error as `explained`."""
+    end, pause = time.monotonic() + patience.bound, patience.first
+    while True:
+        try:
+            return once(max(0.0, end - time.monotonic()))
+        except Exception as error:
+            left = end - time.monotonic()
+            if left <= 0 or not is_transient(error):
+                raise explained(error) from cause(error)
         time.sleep(min(left, pause * random.uniform(0.5, 1.5)))
-        return True
+        pause = min(2 * pause, patience.longest)
+
+
+def cause(error: Exception) -> BaseException | None:
+    """The cause to chain: none for a database's errors, whose texts may have secrets."""
+    return None if is_schema(error) or is_unreachable(error) else error.__cause__
 
 
 def unavailable(address: Address, error: BaseException) -> ServiceUnavailable:
@@ -181,7 +157,7 @@ def unavailable(address: Address, error: BaseException) -> ServiceUnavailable:
     elif sqlstate(error) == _HELD:
         what = f"is locked by another session: {reason}"
         hint = "pg_stat_activity and pg_locks name it: an idle transaction, or pg_dump, which a migration waits for."
-    elif is_read_only(error):
+    elif sqlstate(error) == READ_ONLY:
         what = f"takes no writes now: {reason}"
         hint = "Is it a replica, or read-only for maintenance? It is tried again."
     elif sqlstate(error) == _NO_RIGHT:

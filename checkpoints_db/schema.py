@@ -5,23 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from sqlalchemy import Connection, Engine, inspect
-from sqlalchemy.exc import SQLAlchemyError
 
 from checkpoints_db.address import Address, parse
 from checkpoints_db.engines import SCHEMA, make_engine
 from checkpoints_db.migrations import HEAD, VERSION_TABLE, VERSIONS
 from checkpoints_db.reader import OnStatement
-from checkpoints_db.retry import Patience, Tries, is_transient, is_unreachable, unavailable
+from checkpoints_db.retry import Patience, is_unreachable, retried, unavailable
 from checkpoints_db.store import SqlStore
 from checkpoints_db.tables import METADATA
 from checkpoints_db.views import create_views, drop_views, keeping_grants, may_alter
 from crkafka_core.model.errors import ConfigError, NoControlPlane, SchemaError
-
-if TYPE_CHECKING:
-    from alembic.config import Config
 
 T = TypeVar("T")
 
@@ -42,24 +38,12 @@ def initialise(url: str, *, patience: Patience | None = None) -> None:
             # Readable by this user only; SQLite gives the files beside it the same mode.
             os.close(os.open(address.path, os.O_RDWR | os.O_CREAT, 0o600))
         except OSError as error:
-            raise ConfigError(
-                f"The file {address.path} cannot be made: {error.strerror}.",
-                hint="Choose another path in control_plane.",
-            ) from error
+            hint = "Choose another path in control_plane."
+            raise ConfigError(f"The file {address.path} cannot be made: {error.strerror}.", hint=hint) from error
     engine = make_engine(address, may_create=True)
     try:
         _patiently(address, patience or _OPENING, lambda: _refuse_poolers(engine, address))
         _patiently(address, patience or Patience(bound=30.0), lambda: _initialise(engine, address))
-    finally:
-        engine.dispose()
-
-
-def check(url: str, *, patience: Patience | None = None) -> None:
-    """Refuse a control plane that does not exist, or with an older or newer schema than this program's."""
-    address = parse(url)
-    engine = make_engine(address)
-    try:
-        _check(engine, address, patience or _OPENING)
     finally:
         engine.dispose()
 
@@ -99,24 +83,19 @@ def version_of(connection: Connection) -> str:
     return str(versions[0][0]) if versions else ""
 
 
-def migrate(connection: Connection, *, upto: str = "head") -> None:
-    """Run the missing migrations in the open transaction."""
+def _migrate(connection: Connection, version: str) -> None:
+    """Make the tables from the models, or carry those of an older version over, in the open transaction."""
     from alembic import command
-
-    command.upgrade(alembic_config(connection), upto)
-
-
-def alembic_config(connection: Connection) -> Config:
-    """Alembic's configuration, without a file."""
     from alembic.config import Config
 
     config = Config()
     config.set_main_option("script_location", str(_FOLDER).replace("%", "%%"))
     config.attributes["connection"] = connection
-    return config
-
-
-# --- inside ---
+    if version:
+        command.upgrade(config, "head")
+    else:
+        METADATA.create_all(connection)
+        command.stamp(config, "head")
 
 
 def _initialise(engine: Engine, address: Address) -> None:
@@ -128,8 +107,10 @@ def _initialise(engine: Engine, address: Address) -> None:
         version = version_of(connection)
         if version and version not in VERSIONS:
             raise _newer(address, version)
-        if not version and address.postgres:
-            _refuse_other_encodings(connection, address)
+        encoding = connection.exec_driver_sql("SHOW server_encoding").scalar() if address.postgres else "UTF8"
+        if not version and encoding != "UTF8":
+            text = f"The database of the control plane {address} has the encoding {encoding}, and names in Kafka are UTF-8."
+            raise ConfigError(text, hint="Make it with `createdb -E UTF8 -T template0 NAME`.")
         if not version and address.postgres and not address.names_a_schema:
             if connection.exec_driver_sql(f"SELECT to_regnamespace('{SCHEMA}') IS NULL").scalar():
                 connection.exec_driver_sql(f"CREATE SCHEMA {SCHEMA}")
@@ -138,16 +119,14 @@ def _initialise(engine: Engine, address: Address) -> None:
             with keeping_grants(connection):
                 if version != HEAD:
                     drop_views(connection)
-                    migrate(connection)
+                    _migrate(connection, version)
                 create_views(connection)
         connection.commit()
 
 
 def _refuse_poolers(engine: Engine, address: Address) -> None:
-    """Refuse a pooler that gives each transaction another session: settings, LISTEN and locks belong to one session.
-
-    No transaction stays open meanwhile: with a single session in the pooler, the other connection would wait for it.
-    """
+    """Refuse a pooler that gives each transaction another session: settings, LISTEN and locks belong to one session. No transaction stays
+    open meanwhile: with a single session in the pooler, the other connection would wait for it."""
     if not address.postgres:
         engine.connect().close()
         return
@@ -160,15 +139,6 @@ def _refuse_poolers(engine: Engine, address: Address) -> None:
         raise ConfigError(
             f"A connection pooler before the control plane {address} gives each transaction another session of PostgreSQL.",
             hint="Name PostgreSQL itself in control_plane, or set pool_mode=session for this database in the pooler.",
-        )
-
-
-def _refuse_other_encodings(connection: Connection, address: Address) -> None:
-    encoding = connection.exec_driver_sql("SHOW server_encoding").scalar()
-    if encoding != "UTF8":
-        raise ConfigError(
-            f"The database of the control plane {address} has the encoding {encoding}, and names in Kafka are UTF-8.",
-            hint="Make it with `createdb -E UTF8 -T template0 NAME`.",
         )
 
 
@@ -188,10 +158,8 @@ def _check(engine: Engine, address: Address, patience: Patience) -> None:
         raise NoControlPlane(f"{address} has no tables of a control plane.", hint=MAKE)
     if current not in VERSIONS:
         raise _newer(address, current)
-    raise SchemaError(
-        f"The control plane {address} has schema version {current}, this program needs {HEAD}.",
-        hint="Run `crkafka init`; it keeps the data.",
-    )
+    text = f"The control plane {address} has schema version {current}, this program needs {HEAD}."
+    raise SchemaError(text, hint="Run `crkafka init`; it keeps the data.")
 
 
 def _newer(address: Address, version: str) -> SchemaError:
@@ -202,13 +170,4 @@ def _newer(address: Address, version: str) -> SchemaError:
 
 
 def _patiently(address: Address, patience: Patience, once: Callable[[], T]) -> T:
-    tries = Tries(patience)
-    while True:
-        try:
-            return once()
-        except SQLAlchemyError as error:
-            if is_transient(error) and tries.pause():
-                continue
-            if not is_unreachable(error):
-                raise
-            raise unavailable(address, error) from None
+    return retried(patience, lambda _: once(), lambda e: unavailable(address, e) if is_unreachable(e) else e)

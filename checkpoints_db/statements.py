@@ -64,7 +64,6 @@ class Prepared:
     """Values that SQLAlchemy added, such as SQLite's OFFSET 0 with a LIMIT."""
 
     def bind(self, values: dict[str, Any]) -> Any:
-        """Values in the driver's form."""
         if self.fixed:
             values = {**dict(self.fixed), **values}
         return tuple(map(values.__getitem__, self.names)) if self.positional else values
@@ -106,7 +105,6 @@ class Statements:
         )
 
     def now(self) -> Prepared:
-        """Database time in seconds since 1970."""
         text = "(julianday('now') - 2440587.5) * 86400.0"
         if self.postgres:
             text = "extract(epoch FROM clock_timestamp())::float8"
@@ -179,7 +177,6 @@ class Statements:
     # --- values ---
 
     def values(self, where: Sequence[Cond]) -> dict[str, Any]:
-        """The bound values of conditions."""
         return {f"w{index}": self._value(op, value) for index, (_, op, value) in enumerate(where)}
 
     def _value(self, op: str, value: Any) -> Any:

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Engine
 from checkpoints_db.address import Address, identity
 from checkpoints_db.engines import make_engine
 from checkpoints_db.reader import OnStatement, SqlReader
-from checkpoints_db.retry import Patience, Tries, is_schema, is_transient, is_unreachable, unavailable
+from checkpoints_db.retry import Patience, cause, is_schema, is_transient, is_unreachable, retried, unavailable
 from checkpoints_db.statements import Statements
 from checkpoints_db.tx import SqlTx
 from checkpoints_db.watch_postgres import PostgresWatch
@@ -26,12 +26,9 @@ T = TypeVar("T")
 
 
 class SqlStore:
-    """Implements `crkafka_core.control.Store`. Safe across threads, processes and forks.
-
-    Mutations need no isolation above the default: each first locks the region's row (SPEC G7), by `BEGIN IMMEDIATE` or
-    `SELECT … FOR UPDATE`, and in PostgreSQL's READ COMMITTED every later statement sees all commits before the lock was granted.
-    Reads take one snapshot and no lock.
-    """
+    """Implements `crkafka_core.control.Store`. Safe across threads, processes and forks. Mutations need no isolation above the default:
+    each first locks the region's row (SPEC G7), by `BEGIN IMMEDIATE` or `SELECT … FOR UPDATE`, and in PostgreSQL's READ COMMITTED every
+    later statement sees all commits before the lock was granted. Reads take one snapshot and no lock."""
 
     def __init__(
         self,
@@ -40,13 +37,11 @@ class SqlStore:
         patience: Patience | None = None,
         clock: Callable[[], float] | None = None,
         on_statement: OnStatement | None = None,
-        may_create: bool = False,
     ) -> None:
         self.address = address
         self._patience = patience or Patience()
         self._clock = clock
         self.on_statement = on_statement
-        self._may_create = may_create
         self._turn: Turn = turn_of(address.path) if address.path else Turn()
         self._making = threading.Lock()
         self._busy = threading.local()
@@ -58,13 +53,8 @@ class SqlStore:
         if not address.in_memory:
             self._watch = SqliteWatch(address.path, self._turn) if address.path else PostgresWatch(address)
 
-    def __repr__(self) -> str:
-        return f"SqlStore({self.address})"
-
-    # --- Store ---
-
     def place(self) -> Place:
-        return Place(self._retried(lambda left: identity(self.address, lambda: self.engine)), str(self.address))
+        return Place(self._retried(lambda left: identity(self.address, self.engine)), str(self.address))
 
     def run(self, region: str, work: Callable[[Tx], T]) -> T:
         return self._retried(lambda left: self._once(region, work, None, left))
@@ -79,7 +69,7 @@ class SqlStore:
         try:
             yield SqlReader(connection, self.statements, self._clock, self.on_statement, region)
         except Exception as error:
-            raise self._as_our_error(error) from _cause(error)
+            raise self._as_our_error(error) from cause(error)
         finally:
             _release(connection)
 
@@ -87,11 +77,15 @@ class SqlStore:
         try:
             if self._watch is not None:
                 return self._watch.wait(region, version, timeout)
-            return self._wait_in_memory(region, version, timeout)
+            seen, current = self._turn.commits, self._version(region)
+            if current == version and timeout > 0:
+                self._turn.wait(seen, timeout)
+                current = self._version(region)
+            return current
         except Exception as error:
             if self.address.path is not None and is_transient(error):
                 return version  # busy for a moment: an early return, after which the waiter waits again
-            raise self._as_our_error(error) from _cause(error)
+            raise self._as_our_error(error) from cause(error)
 
     def regions(self) -> list[Region]:
         with self.read("") as reader:
@@ -103,8 +97,6 @@ class SqlStore:
         if self._engine is not None and self._pid == os.getpid():
             self._engine.dispose()
             self._engine = None
-
-    # --- what tests and migrations need ---
 
     @property
     def engine(self) -> Engine:
@@ -119,7 +111,7 @@ class SqlStore:
                 return self._engine
             if self._engine is not None:
                 self._engine.dispose(close=False)
-            engine = make_engine(self.address, may_create=self._may_create)
+            engine = make_engine(self.address)
             self._turn = turn_of(self.address.path) if self.address.path else self._turn
             self._statements = Statements(engine.dialect)
             self._engine, self._pid = engine, os.getpid()
@@ -130,17 +122,8 @@ class SqlStore:
         assert self.engine is not None and self._statements is not None
         return self._statements
 
-    # --- inside ---
-
     def _retried(self, once: Callable[[float], T]) -> T:
-        tries = Tries(self._patience)
-        while True:
-            try:
-                return once(tries.left)
-            except Exception as error:
-                if is_transient(error) and tries.pause():
-                    continue
-                raise self._as_our_error(error) from _cause(error)
+        return retried(self._patience, once, self._as_our_error)
 
     def _once(self, region: str, work: Callable[[Tx], T], first: Region | None, left: float) -> T:
         if getattr(self._busy, "region", None) is not None:
@@ -149,10 +132,8 @@ class SqlStore:
             return self._transact(region, work, first)
         with self._turn.taken(left) as got:
             if not got:
-                raise ServiceUnavailable(
-                    f"The control plane {self.address} was busy for {self._patience.bound:.0f} s.",
-                    hint="Try again later.",
-                )
+                text = f"The control plane {self.address} was busy for {self._patience.bound:.0f} s."
+                raise ServiceUnavailable(text, hint="Try again later.")
             return self._transact(region, work, first)
 
     def _transact(self, region: str, work: Callable[[Tx], T], first: Region | None) -> T:
@@ -169,16 +150,13 @@ class SqlStore:
                 tx.lock()
                 result = work(tx)
                 tx.flush()
-                self._commit(connection)
+                self._hook("commit")
+                connection.commit()
+                self._hook("committed")
         finally:
             self._busy.region = None
         self._turn.changed()
         return result
-
-    def _commit(self, connection: Connection) -> None:
-        self._hook("commit")
-        connection.commit()
-        self._hook("committed")
 
     def _hook(self, what: str) -> None:
         if self.on_statement is not None:
@@ -198,14 +176,6 @@ class SqlStore:
             raise
         return connection
 
-    def _wait_in_memory(self, region: str, version: int, timeout: float) -> int:
-        seen = self._turn.commits
-        current = self._version(region)
-        if current == version and timeout > 0:
-            self._turn.wait(seen, timeout)
-            current = self._version(region)
-        return current
-
     def _version(self, region: str) -> int:
         with self._turn.taken(self._patience.bound), self.engine.connect() as connection:
             return SqlReader(connection, self.statements, None, None, region).region().version
@@ -214,9 +184,8 @@ class SqlStore:
         """A database's error as ours, without secrets; any other error unchanged."""
         if is_schema(error):
             reason = self.address.without_secrets(str(getattr(error, "orig", None) or error))
-            return SchemaError(
-                f"The control plane {self.address} lacks a table or column: {reason}.", hint="Run `crkafka init`."
-            )
+            text = f"The control plane {self.address} lacks a table or column: {reason}."
+            return SchemaError(text, hint="Run `crkafka init`.")
         if not self.address.postgres and "is locked" in str(getattr(error, "orig", None) or error):
             return ServiceUnavailable(
                 f"The control plane {self.address} is held by another process for longer than {self._patience.bound:g} s.",
@@ -236,8 +205,3 @@ def _release(connection: Connection) -> None:
         with suppress(Exception):
             connection.invalidate()
             connection.close()
-
-
-def _cause(error: Exception) -> BaseException | None:
-    """The cause to chain: none for a database's errors, whose texts may have secrets."""
-    return None if is_schema(error) or is_unreachable(error) else error.__cause__

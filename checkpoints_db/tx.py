@@ -20,10 +20,8 @@ _CHUNK = 20_000
 
 
 class SqlTx(SqlReader):
-    """Implements `crkafka_core.control.Tx`. Changes of the region's row are collected, and written once.
-
-    `now` is constant in a transaction: all rows of one mutation have the same time.
-    """
+    """Implements `crkafka_core.control.Tx`. Changes of the region's row are collected, and written once. `now` is constant in a
+    transaction: all rows of one mutation have the same time."""
 
     _stored: Region | None = None
     _time: float | None = None
@@ -60,7 +58,6 @@ class SqlTx(SqlReader):
         return changed
 
     def flush(self) -> None:
-        """Write the changes collected by `set_region`."""
         before, after = self._stored, self._region
         if before is None or after is None or before == after:
             return

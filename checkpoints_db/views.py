@@ -125,11 +125,8 @@ EXISTS (SELECT 1 FROM jsonb_path_query(nullif(r.config_json, '')::jsonb, '$.tabl
 }
 
 VIEWS = tuple(_VIEWS)
-
 _DEPENDED_ON = "2BP01"
-
 _OURS = f"c.relkind = 'v' AND c.relnamespace = current_schema()::regnamespace AND c.relname IN {VIEWS}"
-
 _KEPT = f"""
 SELECT c.relname, 'ALTER VIEW ' || quote_ident(c.relname) || ' OWNER TO ' || quote_ident(pg_get_userbyid(c.relowner))
 FROM pg_class c WHERE {_OURS}
@@ -145,12 +142,17 @@ FROM pg_class c, aclexplode(c.relacl) a WHERE {_OURS}"""
 
 
 def create_views(connection: Connection) -> None:
-    """Make all views. PostgreSQL replaces existing ones, so that views of users built on them stay."""
+    """Make all views, with `{time:…}`, `{decimal:…}` and the names above filled in. PostgreSQL replaces existing ones, so that views of
+    users built on them stay."""
     postgres = connection.dialect.name == "postgresql"
     if not postgres:
         drop_views(connection)
-    for name, text in _VIEWS.items():
-        select = _for_dialect(text, postgres)
+    time = "to_timestamp(nullif({}, 0))" if postgres else "strftime('%Y-%m-%d %H:%M:%f', nullif({}, 0), 'unixepoch')"
+    forms = {"time": time, "decimal": "({})::numeric" if postgres else "({})"}
+    for name, select in _VIEWS.items():
+        for word, filled in (_SHARED | (_POSTGRES if postgres else _SQLITE)).items():
+            select = select.replace(f"{{{word}}}", filled)
+        select = re.sub(r"\{(time|decimal):([^{}]+)\}", lambda m: forms[m[1]].format(m[2]), select)
         if not postgres:
             connection.exec_driver_sql(f"CREATE VIEW {name} AS {select}")
             continue
@@ -201,12 +203,3 @@ def keeping_grants(connection: Connection) -> Iterator[None]:
     for name, statement in kept:
         if name in existing:
             connection.exec_driver_sql(statement)
-
-
-def _for_dialect(text: str, postgres: bool) -> str:
-    """Fill in `{time:…}`, `{decimal:…}`, and the names of the dictionaries above."""
-    for name, filled in (_SHARED | (_POSTGRES if postgres else _SQLITE)).items():
-        text = text.replace(f"{{{name}}}", filled)
-    time = "to_timestamp(nullif({}, 0))" if postgres else "strftime('%Y-%m-%d %H:%M:%f', nullif({}, 0), 'unixepoch')"
-    forms = {"time": time, "decimal": "({})::numeric" if postgres else "({})"}
-    return re.sub(r"\{(time|decimal):([^{}]+)\}", lambda m: forms[m[1]].format(m[2]), text)

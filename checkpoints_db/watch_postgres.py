@@ -8,6 +8,7 @@ import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from checkpoints_db.address import Address
@@ -24,10 +25,8 @@ _IDLE_LISTENER = 120.0
 
 
 class PostgresWatch:
-    """`wait` runs on the waiters' threads; `_listen` on one daemon thread per process, started by the first waiter.
-
-    Notified versions are used only while the listener stays up: a new connection clears them, and each waiter reads the table once.
-    """
+    """`wait` runs on the waiters' threads; `_listen` on one daemon thread per process, started by the first waiter. Notified versions are
+    used only while the listener stays up: a new connection clears them, and each waiter reads the table once."""
 
     def __init__(self, address: Address) -> None:
         self._address = address
@@ -48,18 +47,25 @@ class PostgresWatch:
         """The region's version once it differs from `version`, or after the timeout."""
         if self._pid != os.getpid():
             self._reset()
+
+        def changed(listening: bool) -> bool:
+            return self._listening != listening or self._versions.get(region, version) != version
+
         deadline = time.monotonic() + timeout
         with self._waiting():
             while True:
-                current = self._known(region)
+                with self._changed:
+                    current = self._versions.get(region) if self._listening else None
                 if current is None:
                     current = self._read_version(region)
                 left = deadline - time.monotonic()
                 if current != version or left <= 0:
                     return current
-                pause = _LOOK_EVERY if self._listening else _LOOK_WITHOUT_LISTENER
-                if not self._sleep(region, version, min(left, pause)) and time.monotonic() < deadline:
-                    with self._changed:
+                with self._changed:
+                    listening = self._listening
+                    pause = _LOOK_EVERY if listening else _LOOK_WITHOUT_LISTENER
+                    woken = self._changed.wait_for(partial(changed, listening), min(left, pause))
+                    if not woken and time.monotonic() < deadline:
                         self._versions.pop(region, None)
 
     def close(self) -> None:
@@ -93,18 +99,6 @@ class PostgresWatch:
             with self._changed:
                 self._waiters -= 1
                 self._last_waiter = time.monotonic()
-
-    def _known(self, region: str) -> int | None:
-        with self._changed:
-            return self._versions.get(region) if self._listening else None
-
-    def _sleep(self, region: str, version: int, timeout: float) -> bool:
-        """Wait for a notification; False after the timeout."""
-        with self._changed:
-            listening = self._listening
-            return self._changed.wait_for(
-                lambda: self._listening != listening or self._versions.get(region, version) != version, timeout
-            )
 
     def _read_version(self, region: str) -> int:
         """Read the version; a version notified meanwhile is newer and stays."""
@@ -143,7 +137,6 @@ class PostgresWatch:
             self._changed.notify_all()
 
     def listening(self, up: bool) -> None:
-        """Note that the listener's connection is up or down."""
         with self._changed:
             self._versions.clear()
             self._listening = up
@@ -151,7 +144,6 @@ class PostgresWatch:
 
     @property
     def wanted(self) -> bool:
-        """Whether the listener is still needed."""
         return not self._closed and (self._waiters > 0 or time.monotonic() - self._last_waiter < _IDLE_LISTENER)
 
 

@@ -38,7 +38,6 @@ class Turn:
                 self._lock.release()
 
     def changed(self) -> None:
-        """Wake all waiters."""
         with self._committed:
             self.commits += 1
             self._committed.notify_all()
@@ -85,7 +84,9 @@ class SqliteWatch:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     break
-                commits = self._turn.wait(commits, min(left, self._pause()))
+                quiet = time.monotonic() - self._last_change
+                pause = next((pause for until, pause in _PAUSES if quiet < until), _IDLE_PAUSE)
+                commits = self._turn.wait(commits, min(left, pause))
                 now = self._data_version(connection)
                 if now != seen:
                     seen = now
@@ -100,10 +101,6 @@ class SqliteWatch:
             free, self._free = self._free, []
         for connection in free:
             connection.close()
-
-    def _pause(self) -> float:
-        quiet = time.monotonic() - self._last_change
-        return next((pause for until, pause in _PAUSES if quiet < until), _IDLE_PAUSE)
 
     @contextmanager
     def _borrowed(self) -> Iterator[sqlite3.Connection]:

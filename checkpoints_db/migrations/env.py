@@ -12,8 +12,6 @@ context.configure(
     target_metadata=METADATA,
     version_table=VERSION_TABLE,
     render_as_batch=True,
-    compare_type=True,
-    render_item=context.config.attributes.get("render_item"),
 )
 with context.begin_transaction():
     context.run_migrations()

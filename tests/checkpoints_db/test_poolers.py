@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from checkpoints_db import check, initialise, open_store
+from checkpoints_db import initialise, open_store
 from crkafka_core.dev.postgres import Postgres
 from crkafka_core.model.errors import ConfigError
 
@@ -86,7 +86,7 @@ def pooled_url(postgres: Postgres, new_postgresql_url: str) -> Iterator[str]:
     pooler.close()
 
 
-@pytest.mark.parametrize("opens", [initialise, check, open_store])
+@pytest.mark.parametrize("opens", [initialise, open_store])
 def test_91_a_pooler_by_transactions_is_refused(pooled_url: str, opens: Callable[[str], object]) -> None:
     with pytest.raises(ConfigError, match=r"gives each transaction another session.* set pool_mode=session"):
         opens(pooled_url)

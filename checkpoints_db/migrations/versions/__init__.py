@@ -1,1 +1,1 @@
-"""One file per version of the schema; written by `checkpoints_db.migrations.write`, then frozen."""
+"""One file per version of the schema, which changes the tables of the version before; frozen once it is released."""
