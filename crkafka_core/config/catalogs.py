@@ -53,7 +53,6 @@ def without_spark(path: str, conf: Mapping[str, str]) -> bool:
 
 
 def has_log(table: TableConfig, conf: Mapping[str, str]) -> bool:
-    """Whether a table's log can be written without Spark: at a path, or in a catalog."""
     return location.has_log(table.path) or (table.format == "iceberg" and without_spark(table.path, conf))
 
 

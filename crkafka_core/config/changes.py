@@ -45,13 +45,7 @@ def _in_words(value: Any) -> str:
         return "nothing"
     if isinstance(value, list):
         return ", ".join(map(str, value))
-    if isinstance(value, Mapping):
-        return " ".join(_part(key, inner) for key, inner in value.items() if inner)
+    if isinstance(value, Mapping):  # `delta var/t typed: json: order.schema.json kept_fresh`
+        words = {k: str(v) if k in ("format", "path") else f"{k}: {_in_words(v)}" for k, v in value.items() if v}
+        return " ".join(key if value[key] is True else text for key, text in words.items())
     return str(value)
-
-
-def _part(key: str, value: Any) -> str:
-    """`delta var/t typed: json: order.schema.json kept_fresh`."""
-    if value is True:
-        return key
-    return str(value) if key in ("format", "path") else f"{key}: {_in_words(value)}"

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any, Self
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, Field, StrictBool, StrictStr, model_validator
 
-from crkafka_core.config import reference, secret
+from crkafka_core.config import location, reference, secret
 from crkafka_core.config.problem import nearest
 from crkafka_core.config.typed import STRICT
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.plural import plural
+
+_MASTER = re.compile(
+    r"local(\[([1-9]\d*|\*)(\s*,\s*\d+)?\])?$|local-cluster\[[^\]]*\]$|spark://.+|sc://.+|k8s://.+|yarn$"
+)
 
 
 class HostConfig(BaseModel):
@@ -34,14 +39,13 @@ class HostConfig(BaseModel):
     def _shape(cls, value: Any) -> Any:
         if value == "processes":
             return {"processes": True}
-        if isinstance(value, str):
-            what = "sc://…" if any(secret.secrets_in(value)) else value
-            if reference.has_reference(value) or _MASTER.match(value):
-                raise ValueError(f'write {{spark: "{what}"}}, or processes')
-            raise ValueError(
-                f'must be processes, or {{spark: "local[4]"}} (or spark://…, sc://…), not {what!r}.{nearest(value, ["processes"])}'
-            )
-        return value
+        if not isinstance(value, str):
+            return value
+        what = "sc://…" if any(secret.secrets_in(value)) else value
+        if reference.has_reference(value) or _MASTER.match(value):
+            raise ValueError(f'write {{spark: "{what}"}}, or processes')
+        near = nearest(value, ["processes"])
+        raise ValueError(f'must be processes, or {{spark: "local[4]"}} (or spark://…, sc://…), not {what!r}.{near}')
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
@@ -49,13 +53,10 @@ class HostConfig(BaseModel):
             raise ValueError('must be either {spark: "local[4]"} (or spark://…, sc://…) or processes')
         if self.spark is not None and not reference.has_reference(self.spark) and not _MASTER.match(self.spark):
             what = "" if any(secret.secrets_in(self.spark)) else f": {self.spark!r}"
-            raise ValueError(
-                f"no Spark master{what}; write local[4], spark://host:7077, yarn, k8s://… or sc://host:15002"
-            )
+            masters = "local[4], spark://host:7077, yarn, k8s://… or sc://host:15002"
+            raise ValueError(f"no Spark master{what}; write {masters}")
         if self.processes and any(not key.startswith("spark.sql.catalog.") for key in self.conf):
-            raise ValueError(
-                "conf holds Spark properties and goes with spark; beside processes only spark.sql.catalog.…"
-            )
+            raise ValueError("conf has Spark properties and goes with spark; beside processes only spark.sql.catalog.…")
         return self
 
     @property
@@ -67,6 +68,20 @@ class HostConfig(BaseModel):
             host = urlsplit(self.spark.split(",")[0]).hostname or ""
             return not (host == "localhost" or host == "::1" or host.startswith("127."))
         return True
+
+    def check_reach(self, control_plane: str, places: Iterable[tuple[str, str]]) -> None:
+        """ValueError for a control plane, or a place with its name, that members on other machines do not see."""
+        if not self.remote:
+            return
+        apart = f"members on {self.spark} run on other machines, which"
+        if control_plane.startswith("sqlite"):
+            raise ValueError(f"{apart} cannot share a SQLite file; use control_plane: postgresql+psycopg://…")
+        for what, path in places:
+            if location.is_local(path) and not self.shared_disk:
+                raise ValueError(
+                    f"{apart} do not see the folder of {what} ({path}); use s3://…, abfss://…, gs://… or hdfs://…, or host.shared_disk: true if "
+                    "each machine mounts it at that place"
+                )
 
     @property
     def local_slots(self) -> int | None:
@@ -87,8 +102,3 @@ class HostConfig(BaseModel):
     def connect(self) -> bool:
         """Whether Spark is reached by Spark Connect."""
         return self.spark is not None and self.spark.startswith("sc://")
-
-
-_MASTER = re.compile(
-    r"local(\[([1-9]\d*|\*)(\s*,\s*\d+)?\])?$|local-cluster\[[^\]]*\]$|spark://.+|sc://.+|k8s://.+|yarn$"
-)

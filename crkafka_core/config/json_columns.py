@@ -12,6 +12,7 @@ from typing import Any
 
 _PLAIN = {"integer": "long", "number": "double", "boolean": "boolean", "string": "string"}
 _FORMATS = {"date-time": "timestamp", "date": "date"}
+_OF_VALUES = {str: "string", int: "integer", float: "number", bool: "boolean"}
 _UNFIT = set(" ,;{}()\n\t=")
 """Characters that Delta and Parquet refuse in the name of a column."""
 PREFIX = "kafka_"
@@ -35,7 +36,6 @@ class Count:
         self._left = MOST
 
     def one(self) -> None:
-        """Count one more column."""
         self._left -= 1
         if self._left < 0:
             raise NoColumns(f"it has more than {MOST:,} columns within each other")
@@ -44,41 +44,37 @@ class Count:
 def load(file: str) -> dict[str, Any]:
     """The columns of a file with a JSON Schema."""
     try:
-        schema = json.loads(Path(file).read_text(encoding="utf-8"))
+        return columns(json.loads(Path(file).read_text(encoding="utf-8")))
     except FileNotFoundError:
         raise NoColumns(f"there is no file {file}") from None
     except OSError as error:
         raise NoColumns(f"{file} cannot be read: {error.strerror}") from None
+    except NoColumns as error:
+        raise NoColumns(f"{file}: {error}") from None
     except json.JSONDecodeError as error:
         raise NoColumns(f"{file} is not JSON from line {error.lineno}, column {error.colno} on") from None
     except ValueError:
         raise NoColumns(f"{file} is not text") from None
     except RecursionError:
         raise NoColumns(f"{file}: {TOO_DEEP}") from None
-    try:
-        return columns(schema)
-    except NoColumns as error:
-        raise NoColumns(f"{file}: {error}") from None
 
 
 def columns(schema: Any) -> dict[str, Any]:
-    """The struct of a JSON Schema's object."""
     root = _Root(schema)
-    if not isinstance(schema, dict) or not isinstance(_resolved(schema, root, "", ()).get("properties"), dict):
+    whole = _resolved(schema, root, "", ()) if isinstance(schema, dict) else {}
+    if not isinstance(whole.get("properties"), dict):
         raise NoColumns("it is no JSON Schema of an object: it has no `properties`")
     try:
-        return checked(_object(_resolved(schema, root, "", ()), root, "", ()))
+        return checked(_object(whole, root, "", ()))
     except RecursionError:
         raise NoColumns(TOO_DEEP) from None
 
 
 def checked(struct: dict[str, Any]) -> dict[str, Any]:
     """The struct, if a table can have these columns; else NoColumns."""
-    for each in struct["fields"]:
-        if each["name"].lower().startswith((PREFIX, OWN)):
-            raise NoColumns(
-                f"the field {each['name']} is called as columns of ours are, which begin with {PREFIX} and {OWN}"
-            )
+    for name in (each["name"] for each in struct["fields"]):
+        if name.lower().startswith((PREFIX, OWN)):
+            raise NoColumns(f"the field {name} is called as columns of ours are, which begin with {PREFIX} and {OWN}")
     _inside(struct, "", 1)
     return struct
 
@@ -91,18 +87,14 @@ def _inside(kind: Any, path: str, level: int) -> None:
         raise NoColumns(TOO_DEEP)
     seen: dict[str, str] = {}
     for each in kind.get("fields", ()):
-        name = each["name"]
+        name, at = each["name"], f"`{path}`" if path else "the record"
         if not name or _UNFIT & set(name):
-            raise NoColumns(f"{_at(path)} has a field {name!r}, which is not a name for a column")
+            raise NoColumns(f"{at} has a field {name!r}, which is not a name for a column")
         if seen.setdefault(name.lower(), name) != name:
-            raise NoColumns(f"{_at(path)} has fields {seen[name.lower()]!r} and {name!r}, which Spark takes for one")
+            raise NoColumns(f"{at} has fields {seen[name.lower()]!r} and {name!r}, which Spark takes for one")
         _inside(each["type"], f"{path}.{name}" if path else name, level + 1)
     _inside(kind.get("elementType"), path, level + 1)
     _inside(kind.get("valueType"), path, level + 2)
-
-
-def _at(path: str) -> str:
-    return f"`{path}`" if path else "the record"
 
 
 def struct(fields: Mapping[str, tuple[Any, bool]]) -> dict[str, Any]:
@@ -139,17 +131,15 @@ def _object(schema: Mapping[str, Any], root: _Root, path: str, inside: tuple[str
 
 
 def _type(schema: Any, root: _Root, path: str, inside: tuple[str, ...]) -> tuple[Any, bool]:
-    """The type of a field, and whether it may be null."""
     resolved = _resolved(schema, root, path, inside)
     inside = (*inside, *([str(schema["$ref"])] if isinstance(schema, dict) and "$ref" in schema else []))
     null = False
-    for word in ("anyOf", "oneOf"):
-        if word in resolved:
-            others = [o for o in resolved[word] if not (isinstance(o, dict) and o.get("type") == "null")]
-            if len(others) != 1:
-                raise NoColumns(f"`{path}` is one of several types; a column has one, or one and null")
-            kind, inner = _type(others[0], root, path, inside)
-            return kind, inner or len(others) < len(resolved[word])
+    if several := resolved.get("anyOf", resolved.get("oneOf")):
+        others = [o for o in several if not (isinstance(o, dict) and o.get("type") == "null")]
+        if len(others) != 1:
+            raise NoColumns(f"`{path}` is one of several types; a column has one, or one and null")
+        kind, inner = _type(others[0], root, path, inside)
+        return kind, inner or len(others) < len(several)
     name = resolved.get("type")
     if isinstance(name, list):
         null, rest = "null" in name, [n for n in name if n != "null"]
@@ -159,37 +149,27 @@ def _type(schema: Any, root: _Root, path: str, inside: tuple[str, ...]) -> tuple
             raise NoColumns(f"`{path}` has the types {', '.join(map(str, name))}; a column has one, or one and null")
         name = rest[0]
     if name is None and ("enum" in resolved or "const" in resolved):
-        name = _common(resolved.get("enum", [resolved.get("const")]), path)
+        kinds = {type(v) for v in resolved.get("enum", [resolved.get("const")]) if v is not None}
+        name = _OF_VALUES.get(kinds.pop()) if len(kinds) == 1 else None
+        if name is None:
+            raise NoColumns(f"`{path}` lists values of several types; a column has one")
     if name is None and "properties" in resolved:
         name = "object"
     if name == "array":
         return array(_type(resolved.get("items", {}), root, f"{path}[]", inside)[0]), null
     if name == "object":
-        return _object_or_map(resolved, root, path, inside), null
+        values = resolved.get("additionalProperties")
+        if isinstance(resolved.get("properties"), dict) and resolved["properties"]:
+            return _object(resolved, root, path, inside), null
+        if isinstance(values, dict) and values:
+            return mapping(_type(values, root, f"{path}{{}}", inside)[0]), null
+        write = "write its properties, or additionalProperties with a type"
+        raise NoColumns(f"`{path}` is an object without a schema; {write}")
     if name == "string":
         return _FORMATS.get(str(resolved.get("format")), "string"), null
     if name not in _PLAIN:
         raise NoColumns(f"`{path}` has no type that a column can have: {name!r}; write type: string, integer, number …")
     return _PLAIN[name], null
-
-
-def _object_or_map(resolved: Mapping[str, Any], root: _Root, path: str, inside: tuple[str, ...]) -> Any:
-    if isinstance(resolved.get("properties"), dict) and resolved["properties"]:
-        return _object(resolved, root, path, inside)
-    values = resolved.get("additionalProperties")
-    if isinstance(values, dict) and values:
-        return mapping(_type(values, root, f"{path}{{}}", inside)[0])
-    raise NoColumns(
-        f"`{path}` is an object without a schema; write its properties, or additionalProperties with a type"
-    )
-
-
-def _common(values: Any, path: str) -> str:
-    """The type of a list of values."""
-    kinds = {type(v) for v in values if v is not None}
-    if len(kinds) == 1 and (kind := kinds.pop()) in (str, int, float, bool):
-        return {str: "string", int: "integer", float: "number", bool: "boolean"}[kind]
-    raise NoColumns(f"`{path}` lists values of several types; a column has one")
 
 
 def _resolved(schema: Any, root: _Root, path: str, inside: tuple[str, ...]) -> Mapping[str, Any]:

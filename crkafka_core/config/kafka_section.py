@@ -15,19 +15,15 @@ Scalar = str | int | float
 ASSIGNORS = ("range", "roundrobin")
 """The eager assignors; each member lists both, so that a subscription may grow (SPEC R1)."""
 COOPERATIVE = "cooperative-sticky"
+FORCED = ("auto.offset.reset", "enable.auto.commit", "enable.auto.offset.store")
+"""Properties of which the client gets our own value (SPEC S2: librdkafka's reset is always `error`)."""
 BROKERS_OWN = ("session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy")
 """Properties of a member that are the broker's with KIP-848; the client refuses them there."""
 MAX_METADATA_REFRESH_MS = 2_000
 """Longest refresh, so that new partitions are seen within seconds (SPEC M7)."""
-FALLBACKS = {
-    "earliest": "earliest",
-    "beginning": "earliest",
-    "smallest": "earliest",
-    "latest": "latest",
-    "end": "latest",
-    "largest": "latest",
-    "error": "error",
-}
+FALLBACKS = dict.fromkeys(("earliest", "beginning", "smallest"), "earliest")
+FALLBACKS |= dict.fromkeys(("latest", "end", "largest"), "latest") | {"error": "error"}
+"""Values of `auto.offset.reset` → the one of each meaning."""
 _DENIED = {
     "plugin.library.paths": "loads a library of its choice into every member",
     "ssl.engine.location": "loads a library of its choice into every member",
@@ -50,8 +46,13 @@ _ELSEWHERE = {
     "topic.blacklist": "hides topics from the client alone, and the region waits for them; name topics, or mend the pattern",
     "oauth_cb": "is an argument of Python's client; write sasl.oauthbearer.callback: NAME",
     "default.topic.config": "is an argument of Python's client; write what is in it as properties",
+    "group.instance.id": "is made from the region and each member's name; leave it out, or set static_membership: false",
+    **dict.fromkeys(
+        ("error_cb", "stats_cb", "throttle_cb", "on_commit", "on_delivery", "logger"),
+        "is an argument of Python's client, and takes no text; leave it out",
+    ),
 }
-_CALLBACKS = ("error_cb", "stats_cb", "throttle_cb", "on_commit", "on_delivery", "logger")
+"""Properties that have no place here → why, and what to write instead."""
 _NUMBER = re.compile(r"\.(ms|k?bytes|messages|seconds|cnt|fails|ttl)$")
 """Names of properties that are whole numbers. The client silently reads `30s` as 30, and `64MB` as 64."""
 OFF = ("false", "0", "f", "no", "off")
@@ -60,42 +61,34 @@ _ADDRESS = re.compile(
     re.IGNORECASE,
 )
 _NAMES = """
-allow.auto.create.topics api.version.fallback.ms api.version.request api.version.request.timeout.ms
-auto.commit.enable auto.commit.interval.ms auto.offset.reset bootstrap.servers broker.address.family
-broker.address.ttl broker.version.fallback builtin.features check.crcs client.dns.lookup client.id client.rack
-connections.max.idle.ms coordinator.query.interval.ms debug enable.auto.commit enable.auto.offset.store
-enable.metrics.push enable.partition.eof enable.random.seed enable.sasl.oauthbearer.unsecure.jwt
-enable.ssl.certificate.verification fetch.error.backoff.ms fetch.max.bytes fetch.message.max.bytes fetch.min.bytes
-fetch.queue.backoff.ms fetch.wait.max.ms group.id group.instance.id group.protocol group.protocol.type
-group.remote.assignor heartbeat.interval.ms https.ca.location https.ca.pem internal.termination.signal
-isolation.level log.connection.close log.queue log.thread.name log_level max.in.flight
-max.in.flight.requests.per.connection max.partition.fetch.bytes max.poll.interval.ms max.poll.records
-message.copy.max.bytes message.max.bytes metadata.broker.list metadata.max.age.ms
-metadata.recovery.rebootstrap.trigger.ms metadata.recovery.strategy offset.store.method offset.store.path
-offset.store.sync.interval.ms partition.assignment.strategy plugin.library.paths queued.max.messages.kbytes
-queued.min.messages receive.message.max.bytes reconnect.backoff.jitter.ms reconnect.backoff.max.ms
-reconnect.backoff.ms retry.backoff.max.ms retry.backoff.ms sasl.kerberos.keytab sasl.kerberos.kinit.cmd
-sasl.kerberos.min.time.before.relogin sasl.kerberos.principal sasl.kerberos.service.name sasl.mechanism
-sasl.mechanisms sasl.oauthbearer.callback sasl.oauthbearer.assertion.algorithm sasl.oauthbearer.assertion.claim.aud
-sasl.oauthbearer.assertion.claim.exp.seconds sasl.oauthbearer.assertion.claim.iss
-sasl.oauthbearer.assertion.claim.jti.include sasl.oauthbearer.assertion.claim.nbf.seconds
-sasl.oauthbearer.assertion.claim.sub sasl.oauthbearer.assertion.file sasl.oauthbearer.assertion.jwt.template.file
-sasl.oauthbearer.assertion.private.key.file sasl.oauthbearer.assertion.private.key.passphrase
-sasl.oauthbearer.assertion.private.key.pem sasl.oauthbearer.client.credentials.client.id
-sasl.oauthbearer.client.credentials.client.secret sasl.oauthbearer.client.id sasl.oauthbearer.client.secret
-sasl.oauthbearer.config sasl.oauthbearer.extensions sasl.oauthbearer.grant.type
-sasl.oauthbearer.metadata.authentication.type sasl.oauthbearer.method sasl.oauthbearer.scope
-sasl.oauthbearer.sub.claim.name sasl.oauthbearer.token.endpoint.url sasl.password sasl.username security.protocol
-session.timeout.ms socket.blocking.max.ms socket.connection.setup.timeout.ms socket.keepalive.enable
-socket.max.fails socket.nagle.disable socket.receive.buffer.bytes socket.send.buffer.bytes socket.timeout.ms
-ssl.ca.certificate.stores ssl.ca.location ssl.ca.pem ssl.certificate.location ssl.certificate.pem ssl.cipher.suites
-ssl.crl.location ssl.curves.list ssl.endpoint.identification.algorithm ssl.engine.id ssl.engine.location
-ssl.key.location ssl.key.password ssl.key.pem ssl.keystore.location ssl.keystore.password ssl.providers
-ssl.sigalgs.list statistics.interval.ms topic.blacklist topic.metadata.propagation.max.ms
-topic.metadata.refresh.fast.cnt topic.metadata.refresh.fast.interval.ms topic.metadata.refresh.interval.ms
-topic.metadata.refresh.sparse
+allow.auto.create.topics api.version.fallback.ms api.version.request api.version.request.timeout.ms auto.commit.enable
+auto.commit.interval.ms auto.offset.reset bootstrap.servers broker.address.family broker.address.ttl broker.version.fallback
+builtin.features check.crcs client.dns.lookup client.id client.rack connections.max.idle.ms coordinator.query.interval.ms debug
+enable.auto.commit enable.auto.offset.store enable.metrics.push enable.partition.eof enable.random.seed
+enable.sasl.oauthbearer.unsecure.jwt enable.ssl.certificate.verification fetch.error.backoff.ms fetch.max.bytes fetch.message.max.bytes
+fetch.min.bytes fetch.queue.backoff.ms fetch.wait.max.ms group.id group.instance.id group.protocol group.protocol.type
+group.remote.assignor heartbeat.interval.ms https.ca.location https.ca.pem internal.termination.signal isolation.level log.connection.close
+log.queue log.thread.name log_level max.in.flight max.in.flight.requests.per.connection max.partition.fetch.bytes max.poll.interval.ms
+max.poll.records message.copy.max.bytes message.max.bytes metadata.broker.list metadata.max.age.ms metadata.recovery.rebootstrap.trigger.ms
+metadata.recovery.strategy offset.store.method offset.store.path offset.store.sync.interval.ms partition.assignment.strategy
+plugin.library.paths queued.max.messages.kbytes queued.min.messages receive.message.max.bytes reconnect.backoff.jitter.ms
+reconnect.backoff.max.ms reconnect.backoff.ms retry.backoff.max.ms retry.backoff.ms sasl.kerberos.keytab sasl.kerberos.kinit.cmd
+sasl.kerberos.min.time.before.relogin sasl.kerberos.principal sasl.kerberos.service.name sasl.mechanism sasl.mechanisms
+sasl.oauthbearer.callback sasl.oauthbearer.assertion.algorithm sasl.oauthbearer.assertion.claim.aud
+sasl.oauthbearer.assertion.claim.exp.seconds sasl.oauthbearer.assertion.claim.iss sasl.oauthbearer.assertion.claim.jti.include
+sasl.oauthbearer.assertion.claim.nbf.seconds sasl.oauthbearer.assertion.claim.sub sasl.oauthbearer.assertion.file
+sasl.oauthbearer.assertion.jwt.template.file sasl.oauthbearer.assertion.private.key.file sasl.oauthbearer.assertion.private.key.passphrase
+sasl.oauthbearer.assertion.private.key.pem sasl.oauthbearer.client.credentials.client.id sasl.oauthbearer.client.credentials.client.secret
+sasl.oauthbearer.client.id sasl.oauthbearer.client.secret sasl.oauthbearer.config sasl.oauthbearer.extensions sasl.oauthbearer.grant.type
+sasl.oauthbearer.metadata.authentication.type sasl.oauthbearer.method sasl.oauthbearer.scope sasl.oauthbearer.sub.claim.name
+sasl.oauthbearer.token.endpoint.url sasl.password sasl.username security.protocol session.timeout.ms socket.blocking.max.ms
+socket.connection.setup.timeout.ms socket.keepalive.enable socket.max.fails socket.nagle.disable socket.receive.buffer.bytes
+socket.send.buffer.bytes socket.timeout.ms ssl.ca.certificate.stores ssl.ca.location ssl.ca.pem ssl.certificate.location
+ssl.certificate.pem ssl.cipher.suites ssl.crl.location ssl.curves.list ssl.endpoint.identification.algorithm ssl.engine.id
+ssl.engine.location ssl.key.location ssl.key.password ssl.key.pem ssl.keystore.location ssl.keystore.password ssl.providers
+ssl.sigalgs.list statistics.interval.ms topic.blacklist topic.metadata.propagation.max.ms topic.metadata.refresh.fast.cnt
+topic.metadata.refresh.fast.interval.ms topic.metadata.refresh.interval.ms topic.metadata.refresh.sparse
 """
-
 KNOWN = frozenset(_NAMES.split())
 """librdkafka 2.16's properties of a consumer, to distinguish a typo from a newer property."""
 _JAVA = {
@@ -121,14 +114,21 @@ def normal(properties: Mapping[str, Any]) -> dict[str, Scalar]:
             if isinstance(value, Mapping):
                 what += f"; a property's name is one key: write {name}.{next(iter(value), '…')}"
             raise KeyedError(name, f"must be {what}")
-        _check_secret(name, str(value))
+        if name not in _JAVA:  # refused in `_check`, with what to write instead
+            try:
+                secret.check(name, str(value))
+            except ValueError as error:
+                raise KeyedError(name, str(error)) from None
         out[name] = value
     for name, value in out.items():
         _check(name, value)
     _check_required(out)
     _check_timeouts(out)
     _check_protocol(out)
-    _check_tokens(out)
+    if str(out.get("sasl.mechanism", out.get("sasl.mechanisms", ""))).upper() == "OAUTHBEARER":
+        oidc = str(out.get("sasl.oauthbearer.method", "")).lower() == "oidc"
+        if not oidc and CALLBACK not in out and "enable.sasl.oauthbearer.unsecure.jwt" not in out:
+            raise KeyedError(CALLBACK, f"is missing: it {_NAMES_A_FUNCTION}; or set sasl.oauthbearer.method: oidc")
     return out
 
 
@@ -145,17 +145,6 @@ def check_resolved(properties: Mapping[str, str]) -> None:
         raise ConfigError(f"kafka: `{error.key}` {error}", hint="Look at what its reference resolves to.") from None
 
 
-def is_path(name: str, value: str) -> bool:
-    """Whether a property names a file or folder; `probe` lets the client search the system's authorities."""
-    return name.endswith((".location", ".file", ".keytab")) and value not in ("", "probe")
-
-
-def effective(properties: Mapping[str, Scalar]) -> dict[str, Scalar]:
-    """Properties without those that are forced (SPEC S2: librdkafka's reset is always `error`)."""
-    forced = {"auto.offset.reset", "enable.auto.commit", "enable.auto.offset.store"}
-    return {k: v for k, v in properties.items() if k not in forced}
-
-
 def has_member_epochs(properties: Mapping[str, Scalar]) -> bool:
     """Whether the group is KIP-848's: the broker assigns, and each member has an epoch of its own instead of the group's generation."""
     return str(properties.get("group.protocol", "")).lower() == "consumer"
@@ -167,15 +156,6 @@ def _check_required(properties: Mapping[str, Scalar]) -> None:
             raise KeyedError(name, f"is missing.{nearest(name, [n for n in properties if n not in KNOWN])}")
 
 
-def _check_secret(name: str, value: str) -> None:
-    if name in _JAVA:
-        return  # refused in `_check`, with what to write instead
-    try:
-        secret.check(name, value)
-    except ValueError as error:
-        raise KeyedError(name, f"{error}") from None
-
-
 def _check(name: str, value: Scalar) -> None:
     text = str(value).strip().lower()
     if name in _JAVA:
@@ -184,8 +164,6 @@ def _check(name: str, value: Scalar) -> None:
         raise KeyedError(name, f"{_DENIED[name]}; leave it out")
     if name in _ELSEWHERE:
         raise KeyedError(name, _ELSEWHERE[name])
-    if name in _CALLBACKS:
-        raise KeyedError(name, "is an argument of Python's client, and takes no text; leave it out")
     if not reference.has_reference(text):
         _check_number(name, value)
         _check_pattern(name, value)
@@ -200,12 +178,8 @@ def _check(name: str, value: Scalar) -> None:
     if name == "ssl.providers" and not re.fullmatch(r"[\w-]+(\s*,\s*[\w-]+)*", text):
         raise KeyedError(name, f"{_DENIED['ssl.engine.location']}, if it is a path; name providers, as default,legacy")
     if name == "bootstrap.servers":
-        for address in str(value).split(","):
-            _check_address(name, address.strip())
-    if name == "group.instance.id":
-        raise KeyedError(
-            name, "is made from the region and each member's name; leave it out, or set static_membership: false"
-        )
+        for address in filter(None, map(str.strip, str(value).split(","))):
+            _check_address(address)
     if name == "auto.offset.reset" and text not in FALLBACKS:
         raise KeyedError(name, f"must be earliest, latest or error, not {value!r}.{nearest(text, FALLBACKS)}")
     if name == "partition.assignment.strategy":
@@ -226,15 +200,15 @@ def _check_pattern(name: str, value: Scalar) -> None:
         raise KeyedError(name, why)
 
 
-def _check_address(name: str, address: str) -> None:
+def _check_address(address: str) -> None:
     """Refuse an address that librdkafka cannot parse: it would try it for ever."""
-    if not address or reference.has_reference(address):
+    if reference.has_reference(address):
         return
     match = _ADDRESS.fullmatch(address)
     if match is None or not 0 < int(match["port"] or 9092) < 65536:
         shown = "what is there" if any(secret.secrets_in(address)) else repr(address)
         write = "host:port, such as localhost:9092" if "$" not in address else "${env:NAME} for what a variable has"
-        raise KeyedError(name, f"{shown} is not the address of a broker; write {write}")
+        raise KeyedError("bootstrap.servers", f"{shown} is not the address of a broker; write {write}")
 
 
 def assignors(strategy: str) -> list[str]:
@@ -245,9 +219,8 @@ def assignors(strategy: str) -> list[str]:
             why = f"knows {', '.join(known)}, not {word!r}.{nearest(word, known)}"
             raise KeyedError("partition.assignment.strategy", why)
     if COOPERATIVE in words and len(set(words)) > 1:
-        raise KeyedError(
-            "partition.assignment.strategy", f"takes {COOPERATIVE} alone: the client mixes it with no other"
-        )
+        why = f"takes {COOPERATIVE} alone: the client mixes it with no other"
+        raise KeyedError("partition.assignment.strategy", why)
     return words
 
 
@@ -256,10 +229,8 @@ def _check_protocol(properties: Mapping[str, Scalar]) -> None:
     if protocol not in ("classic", "consumer") and not reference.has_reference(protocol):
         raise KeyedError("group.protocol", f"must be classic or consumer, not {protocol!r}")
     if protocol == "classic" and "group.remote.assignor" in properties:
-        raise KeyedError(
-            "group.remote.assignor",
-            "is for group.protocol: consumer; leave it out, write partition.assignment.strategy",
-        )
+        why = "is for group.protocol: consumer; leave it out, write partition.assignment.strategy"
+        raise KeyedError("group.remote.assignor", why)
     if protocol != "consumer":
         return
     for name, write in {
@@ -269,18 +240,6 @@ def _check_protocol(properties: Mapping[str, Scalar]) -> None:
     }.items():
         if name in properties:
             raise KeyedError(name, f"cannot be set with group.protocol: consumer; leave it out, {write}")
-
-
-def _check_tokens(properties: Mapping[str, Scalar]) -> None:
-    mechanism = str(properties.get("sasl.mechanism", properties.get("sasl.mechanisms", "")))
-    if mechanism.upper() != "OAUTHBEARER":
-        return
-    oidc = str(properties.get("sasl.oauthbearer.method", "")).lower() == "oidc"
-    if not oidc and CALLBACK not in properties and "enable.sasl.oauthbearer.unsecure.jwt" not in properties:
-        raise KeyedError(
-            CALLBACK,
-            f"is missing: it {_NAMES_A_FUNCTION}; or set sasl.oauthbearer.method: oidc",
-        )
 
 
 def _check_timeouts(properties: Mapping[str, Scalar]) -> None:
@@ -294,14 +253,10 @@ def _check_timeouts(properties: Mapping[str, Scalar]) -> None:
                 raise KeyedError(name, f"must be a whole number of milliseconds, not {properties[name]!r}") from None
             if numbers[name] <= 0 and name in timeouts:
                 raise KeyedError(name, "must be above 0")
-    session, beat = numbers.get("session.timeout.ms"), numbers.get("heartbeat.interval.ms")
-    if beat is not None and beat >= (session or 45_000):
-        raise KeyedError(
-            "heartbeat.interval.ms",
-            f"must be below session.timeout.ms ({session or 45_000}), best a third of it, but is {beat}",
-        )
-    poll = numbers.get("max.poll.interval.ms")
-    if poll is not None and poll < (session or 45_000):
-        raise KeyedError(
-            "max.poll.interval.ms", f"must not be below session.timeout.ms ({session or 45_000}), but is {poll}"
-        )
+    session = numbers.get("session.timeout.ms", 45_000)
+    beat, poll = numbers.get("heartbeat.interval.ms", 0), numbers.get("max.poll.interval.ms", session)
+    if beat >= session:
+        why = f"must be below session.timeout.ms ({session}), best a third of it, but is {beat}"
+        raise KeyedError("heartbeat.interval.ms", why)
+    if poll < session:
+        raise KeyedError("max.poll.interval.ms", f"must not be below session.timeout.ms ({session}), but is {poll}")

@@ -12,7 +12,6 @@ from crkafka_core.config.typed import STRICT
 from crkafka_core.model.limits import Limits
 
 DEFAULT = Limits()
-
 MOST = 1_000_000_000
 """Largest count, which fits SQL."""
 

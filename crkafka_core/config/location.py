@@ -5,9 +5,10 @@ A new object store is one line in `STORES` and one module that opens it (`segmen
 
 from __future__ import annotations
 
+import itertools
 import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -94,7 +95,6 @@ def scheme_of(path: str) -> str:
 
 
 def store_of(path: str) -> Store:
-    """The kind of store of a path or URL."""
     return _BY_SCHEME.get(scheme_of(path), _UNKNOWN)
 
 
@@ -107,10 +107,8 @@ def hadoop_url(path: str) -> str:
 def project_of(file: Path) -> Path:
     """The folder of relative paths: the nearest parent with a mark of a project, else the file's own."""
     folder = file.resolve().parent
-    for candidate in (folder, *folder.parents):
-        if any((candidate / mark).exists() for mark in _MARKS):
-            return candidate
-    return folder
+    above = (each for each in (folder, *folder.parents) if any((each / mark).exists() for mark in _MARKS))
+    return next(above, folder)
 
 
 def absolute(path: str, base: Path) -> str:
@@ -134,15 +132,23 @@ def check_store(path: str) -> None:
 
 
 def overlap(one: str, other: str) -> bool:
-    """Whether two places are equal, or one is inside the other; of a path with a reference, whose value is unknown here, only equal.
-
-    Names in a catalog differ by more than the case of letters: some catalogs fold it.
-    """
+    """Whether two places are equal, or one is inside the other; of a path with a reference, whose value is unknown here, only equal. Names
+    in a catalog differ by more than the case of letters: some catalogs fold it."""
     if one == other:
         return True
     first, second = _parts(one), _parts(other)
     shared = min(len(first), len(second))
     return shared > 0 and first[:shared] == second[:shared]
+
+
+def check_apart(places: Iterable[tuple[str, str]]) -> None:
+    """ValueError for places, each with its name, that lie in one another."""
+    for (one, path), (other, another) in itertools.combinations(places, 2):
+        if overlap(path, another):
+            raise ValueError(
+                f"{one} ({path}) and {other} ({another}) lie in one another: cleaning up one would delete the other; "
+                "give each a folder of its own"
+            )
 
 
 @lru_cache(4096)  # many tables are compared with each other
@@ -187,21 +193,13 @@ def absolute_url(url: str, base: Path) -> str:
             raise ValueError(f"must be a URL, such as sqlite:///{file} or postgresql+psycopg://…")
         return url
     file, question, query = match["rest"].partition("?")
+    if file in ("", "/", "/:memory:"):
+        raise ValueError("SQLite in memory cannot be shared by processes; name a file: sqlite:///var/crkafka.db")
     if not file.startswith("/"):
-        if file:
-            raise ValueError(f"a SQLite URL has three slashes: {match['scheme']}:///{file}")
-        raise ValueError("SQLite in memory cannot be shared by processes; name a file: sqlite:///var/crkafka.db")
-    name = file[1:]
-    if name in ("", ":memory:"):
-        raise ValueError("SQLite in memory cannot be shared by processes; name a file: sqlite:///var/crkafka.db")
-    if name.startswith("file:"):
+        raise ValueError(f"a SQLite URL has three slashes: {match['scheme']}:///{file}")
+    if file.startswith("/file:"):
         return url
-    return f"{match['scheme']}:///{absolute(name, base)}{question}{query}"
-
-
-def is_sqlite(url: str) -> bool:
-    """Whether the control plane is a file on one machine."""
-    return url.startswith("sqlite")
+    return f"{match['scheme']}:///{absolute(file[1:], base)}{question}{query}"
 
 
 def sqlite_file(url: str) -> Path | None:

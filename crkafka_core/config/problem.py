@@ -51,14 +51,11 @@ class KeyedError(ValueError):
 
 @dataclass(frozen=True)
 class Problem:
-    """One problem of a configuration."""
-
     key: str
     """Path of the key, as `start.position`; empty for the whole configuration."""
     text: str
     """What is wrong and what to write instead; never a secret."""
     line: int = 0
-    """Line in the file, or 0."""
 
     def __str__(self) -> str:
         return f"{self.key}: {self.text}" if self.key else self.text
@@ -70,13 +67,8 @@ class BadConfiguration(ConfigError):
     def __init__(self, problems: Sequence[Problem], source: str = "") -> None:
         self.problems = tuple(problems)
         self.source = source
-        super().__init__("\n".join(self._sentence(p) for p in self.problems))
-
-    def _sentence(self, problem: Problem) -> str:
-        if not self.source:
-            return str(problem)
-        at = f"{self.source}:{problem.line}" if problem.line else self.source
-        return f"{at}: {problem}"
+        lines = ((f"{source}:{p.line}: " if p.line else f"{source}: ") if source else "" for p in self.problems)
+        super().__init__("\n".join(f"{at}{p}" for at, p in zip(lines, self.problems, strict=True)))
 
 
 def nearest(word: str, right: Iterable[str]) -> str:
@@ -100,21 +92,10 @@ def problems_of(
         cause = detail.get("ctx", {}).get("error")
         if isinstance(cause, KeyedError):
             loc = (*loc, cause.key)
-        problems.append(Problem(_path(loc), _sentence(detail, loc, model), _line(loc, lines)))
+        key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).removeprefix(".")
+        known = next((lines[loc[:end]] for end in range(len(loc), -1, -1) if loc[:end] in lines), 0)
+        problems.append(Problem(key, _sentence(detail, loc, model), known))
     return problems
-
-
-def _path(loc: Sequence[str | int]) -> str:
-    out = ""
-    for part in loc:
-        out += f"[{part}]" if isinstance(part, int) else f".{part}" if out else part
-    return out
-
-
-def _line(loc: tuple[str | int, ...], lines: Mapping[tuple[str | int, ...], int]) -> int:
-    while loc and loc not in lines:
-        loc = loc[:-1]
-    return lines.get(loc, 0)
 
 
 def _sentence(detail: ErrorDetails, loc: tuple[str | int, ...], model: type[BaseModel]) -> str:
@@ -122,7 +103,10 @@ def _sentence(detail: ErrorDetails, loc: tuple[str | int, ...], model: type[Base
     if kind == "extra_forbidden":
         if loc == ("dagster",):
             return "is read in the `attributes` of a Dagster component (defs.yaml), not in a region's own file; take it out here."
-        keys = _keys_at(model, loc[:-1])
+        at: Any = model
+        for part in loc[:-1]:
+            at = at if isinstance(part, int) or at is None else _model_in(at.model_fields[part].annotation)
+        keys = [] if at is None else [field.alias or name for name, field in at.model_fields.items()]
         return "unknown key." + (nearest(str(loc[-1]), keys) or f" Keys here: {', '.join(sorted(keys))}.")
     if kind == "missing":
         return "is missing."
@@ -141,12 +125,8 @@ def _sentence(detail: ErrorDetails, loc: tuple[str | int, ...], model: type[Base
         bound = str(limit) if isinstance(limit, int) else f"{limit:g}"
         return f"must be {_BOUNDS[kind][0]} {bound}, not {_shown(loc, given)}."
     if kind == "string_pattern_mismatch":
-        takes = (
-            "letters, digits, dot, underscore and hyphen"
-            if "." in detail["ctx"]["pattern"]
-            else "letters, digits and underscores"
-        )
-        return f"{_shown(loc, given)} is not a name; it takes {takes}."
+        more = ", dot, underscore and hyphen" if "." in detail["ctx"]["pattern"] else " and underscores"
+        return f"{_shown(loc, given)} is not a name; it takes letters, digits{more}."
     return f"{_stop(detail['msg'])} Given: {_shown(loc, given)}."
 
 
@@ -155,25 +135,12 @@ def _stop(text: str) -> str:
 
 
 def _shown(loc: Sequence[str | int], given: Any) -> str:
-    if any(is_secret_key(str(part)) for part in loc):
+    if any(is_secret_key(str(part)) for part in loc) or (isinstance(given, str) and any(secrets_in(given))):
         return "what is there"
     if isinstance(given, Mapping | list | tuple):
         return "a mapping" if isinstance(given, Mapping) else "a list"
-    if isinstance(given, str) and any(secrets_in(given)):
-        return "what is there"
     text = redact(repr(given))
     return text if len(text) <= 60 else text[:57] + "…"
-
-
-def _keys_at(model: type[BaseModel], loc: Sequence[str | int]) -> list[str]:
-    at: Any = model
-    for part in loc:
-        if isinstance(part, int):
-            continue
-        at = _model_in(at.model_fields[part].annotation)
-        if at is None:
-            return []
-    return [field.alias or name for name, field in at.model_fields.items()]
 
 
 def _model_in(annotation: Any) -> Any:
@@ -181,8 +148,4 @@ def _model_in(annotation: Any) -> Any:
 
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    for inner in getattr(annotation, "__args__", ()):
-        model = _model_in(inner)
-        if model is not None:
-            return model
-    return None
+    return next(filter(None, map(_model_in, getattr(annotation, "__args__", ()))), None)

@@ -14,27 +14,22 @@ _QUANTITY = re.compile(r"\s*(-?\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
 
 def seconds(value: Any) -> float:
     """A duration in seconds; never negative."""
-    return _positive(_read(value, _SECONDS, "s", "a duration such as 60s, 5m or 250ms"), value, "duration")
+    return _read(value, _SECONDS, "s", "duration", "60s, 5m or 250ms")
 
 
 def size(value: Any) -> int:
     """A size in bytes; never negative."""
-    return int(_positive(_read(value, _BYTES, "b", "a size such as 64MiB or 500kB"), value, "size"))
+    return int(_read(value, _BYTES, "b", "size", "64MiB or 500kB"))
 
 
-def _read(value: Any, units: dict[str, Any], bare: str, what: str) -> float:
+def _read(value: Any, units: dict[str, Any], bare: str, what: str, such: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise ValueError(f"must be {what}, not {value!r}")
-    if not isinstance(value, str):
-        return float(value)
-    match = _QUANTITY.fullmatch(value)
+        raise ValueError(f"must be a {what} such as {such}, not {value!r}")
+    match = _QUANTITY.fullmatch(value) if isinstance(value, str) else None
     unit = (match[2].lower() or bare) if match else ""
-    if match is None or unit not in units:
-        raise ValueError(f"must be {what}, not {value!r}; units are {', '.join(units)}")
-    return float(match[1]) * float(units[unit])
-
-
-def _positive(number: float, value: Any, what: str) -> float:
+    if isinstance(value, str) and unit not in units:
+        raise ValueError(f"must be a {what} such as {such}, not {value!r}; units are {', '.join(units)}")
+    number = float(match[1]) * float(units[unit]) if match else float(value)
     if not 0 <= number < 1e15:
         raise ValueError(f"must not be {'negative' if number < 0 else 'endless'}: {value!r} is no {what}")
     return number

@@ -14,7 +14,6 @@ _MASKED = re.compile("[\ue000-\uf8ff]")
 
 
 def has_reference(text: str) -> bool:
-    """Whether a `${…}` is in the text."""
     return _OPEN.search(text) is not None
 
 
@@ -88,7 +87,6 @@ def mask(text: str) -> tuple[str, list[str]]:
 
 
 def unmask(text: str, references: Sequence[str], value: Callable[[str], str] = lambda reference: reference) -> str:
-    """The masked text with its references, or with the value of each."""
     return _MASKED.sub(lambda m: value(references[ord(m[0]) - _MASK]), text)
 
 

@@ -23,17 +23,7 @@ from pydantic import (
     model_validator,
 )
 
-from crkafka_core.config import (
-    address,
-    catalogs,
-    kafka_section,
-    location,
-    places,
-    reference,
-    secret,
-    template,
-    typed_tables,
-)
+from crkafka_core.config import address, catalogs, kafka_section, location, reference, secret, template, typed_tables
 from crkafka_core.config.host_section import HostConfig
 from crkafka_core.config.kafka_section import Scalar
 from crkafka_core.config.limit_keys import MOST, LimitKeys
@@ -104,8 +94,6 @@ class RegionConfig(LimitKeys):
     """Checkpoints that are kept as partitions in Dagster."""
     _templates: tuple[TableConfig, ...] = PrivateAttr(())
 
-    # -- reading ---------------------------------------------------------------------------------------------------
-
     @classmethod
     def load(cls, path: Path | str, *, region: str | None = None) -> Self:
         """From a YAML file: the keys themselves, or a Dagster component's file; `region` chooses among several."""
@@ -122,7 +110,6 @@ class RegionConfig(LimitKeys):
 
     @classmethod
     def of(cls, *, base: Path | str | None = None, **keys: Any) -> Self:
-        """From keywords."""
         return cls.parse(keys, base=base)
 
     @classmethod
@@ -136,24 +123,19 @@ class RegionConfig(LimitKeys):
         cls, value: Any, base: Path, source: str, lines: Mapping[tuple[str | int, ...], int], *, files: bool = True
     ) -> Self:
         """`files`: check files that the configuration names, which need not exist where members run."""
-        if isinstance(value, Mapping):
-            value = {k: v for k, v in value.items() if v is not None}
         if not isinstance(value, Mapping):
-            raise BadConfiguration(
-                [Problem("", "must be a mapping of keys to values, one a line, such as `region: orders`.")], source
-            )
+            text = "must be a mapping of keys to values, one a line, such as `region: orders`."
+            raise BadConfiguration([Problem("", text)], source)
+        given = {k: v for k, v in value.items() if v is not None}
         try:
-            return cls.model_validate(dict(value), context={"base": base, "files": files})
+            return cls.model_validate(given, context={"base": base, "files": files})
         except ValidationError as error:
             raise BadConfiguration(problems_of(error, cls, lines), source) from None
 
-    # -- writing ---------------------------------------------------------------------------------------------------
-
     def to_json(self) -> str:
         """JSON for SQL and other processes, with references and never their values."""
-        return json.dumps(
-            self.model_dump(mode="json", exclude_none=True, by_alias=True), ensure_ascii=False, sort_keys=True
-        )
+        dumped = self.model_dump(mode="json", exclude_none=True, by_alias=True)
+        return json.dumps(dumped, ensure_ascii=False, sort_keys=True)
 
     @model_serializer(mode="wrap")
     def _written(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -161,8 +143,6 @@ class RegionConfig(LimitKeys):
         whole = self.model_copy(update={"tables": (*self.tables, *self._templates)}) if self._templates else self
         dumped: dict[str, Any] = handler(whole)
         return dumped
-
-    # -- queries ---------------------------------------------------------------------------------------------------
 
     def limits(self) -> Limits:
         """Time limits and counts, stored with the region."""
@@ -195,11 +175,8 @@ class RegionConfig(LimitKeys):
         return self._templates
 
     def of_topic(self, topic: str) -> list[OfTopic]:
-        """What templates give a topic."""
-        fit = (each for each in self._templates if template.takes(each, topic))
         return [
-            OfTopic(tuple(template.tables_of(each, topic, self.registry)), template.unplaced_of(each, topic))
-            for each in fit
+            template.of_topic(each, topic, self.registry) for each in self._templates if template.takes(each, topic)
         ]
 
     def template_of(self, shape: str) -> TableConfig | None:
@@ -269,16 +246,14 @@ class RegionConfig(LimitKeys):
 
     def resolved_kafka(self) -> dict[str, str]:
         """The user's properties of the Kafka client, resolved; `kafka/properties.py` adds the others."""
-        given = kafka_section.effective(self.kafka)
-        resolved = {name: resolve(str(value), f"kafka.{name}") for name, value in given.items()}
+        given = {name: str(value) for name, value in self.kafka.items() if name not in kafka_section.FORCED}
+        resolved = {name: resolve(value, f"kafka.{name}") for name, value in given.items()}
         kafka_section.check_resolved(resolved)
         return resolved
 
     def warnings(self) -> list[str]:
         """Settings that work, but not as written or not safely; one sentence each."""
         return [*warnings(self)]
-
-    # -- rules -----------------------------------------------------------------------------------------------------
 
     @field_validator("control_plane")
     @classmethod
@@ -311,8 +286,9 @@ class RegionConfig(LimitKeys):
         given = kafka_section.normal({str(k): v for k, v in properties.items()})
         for name, value in given.items():
             if isinstance(value, str):
-                path = location.absolute(value, _base(info)) if kafka_section.is_path(name, value) else value
-                given[name] = reference.anchor(path, _base(info))
+                # `probe` lets the client search the system's authorities.
+                is_path = name.endswith((".location", ".file", ".keytab")) and value not in ("", "probe")
+                given[name] = reference.anchor(location.absolute(value, _base(info)) if is_path else value, _base(info))
         return given
 
     @field_validator("tables")
@@ -321,8 +297,8 @@ class RegionConfig(LimitKeys):
         if "registry" not in info.data or "topics" not in info.data:
             return tables  # the problem is reported at those keys
         for each in tables:
-            if each.each == "topic":
-                template.check_types(each, info.data["registry"])
+            if each.each == "topic":  # ValueError where its types come from a registry, and none is named
+                template.of_topic(each, "topic", info.data["registry"])
         placed = typed_tables.checked(tables, info.data["topics"], info.data["registry"], _base(info))
         if info.context is None or info.context.get("files", True):
             typed_tables.check_schemas([t for t in placed if t.each is None])
@@ -335,9 +311,8 @@ class RegionConfig(LimitKeys):
             secret.check_no_login("host.spark", host.spark)
         for key, value in host.conf.items():
             if key.endswith("JavaOptions") and next(secret.secrets_in(value), None):
-                raise KeyedError(
-                    key, "holds a secret, and becomes a command line, which every user of the machine can read"
-                )
+                why = "has a secret, and becomes a command line, which every user of the machine can read"
+                raise KeyedError(key, why)
         return host.model_copy(update={"conf": _checked(host.conf, _base(info))})
 
     @model_validator(mode="wrap")
@@ -352,10 +327,8 @@ class RegionConfig(LimitKeys):
         parted = read.model_copy(update={"tables": tuple(t for t in read.tables if t.each is None)})
         parted._templates = templates
         for each in templates:
-            first = (
-                template.of_value(each, "v") if each.by_value else next(template.tables_of(each, "t", read.registry))
-            )
-            if not parted.without_spark(first):
+            of_value = template.of_value(each, "v") if each.by_value else None
+            if not parted.without_spark(of_value or template.of_topic(each, "t", read.registry).own[0]):
                 raise ValueError(
                     f"the tables of {each.name} would be written by Spark: each is for a folder, s3://… or a catalog that is "
                     "written without it"
@@ -366,23 +339,20 @@ class RegionConfig(LimitKeys):
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
-        if (self.topics is None) == (self.pattern is None):
+        if self.topics is None and self.pattern is None:
+            raise ValueError('name topics: [orders], or a pattern: "^shop\\\\..*"')
+        if self.topics is not None and self.pattern is not None:
+            raise ValueError("topics and pattern are both given: choose one")
+        position, fallback = self.start.position, self.start.auto_offset_reset
+        if "auto.offset.reset" in self.kafka and (position != "default" or fallback is not None):
+            chosen = "start.auto_offset_reset" if fallback else f"start.position: {position}"
             raise ValueError(
-                'name topics: [orders], or a pattern: "^shop\\\\..*"'
-                if self.topics is None
-                else "topics and pattern are both given: choose one"
+                f"two start positions, {chosen} and kafka's auto.offset.reset: choose one; the latter goes with position: default"
             )
-        if "auto.offset.reset" in self.kafka and (
-            self.start.position != "default" or self.start.auto_offset_reset is not None
-        ):
-            chosen = (
-                "start.auto_offset_reset" if self.start.auto_offset_reset else f"start.position: {self.start.position}"
-            )
-            raise ValueError(
-                f"two start positions, {chosen} and kafka's auto.offset.reset: choose one; "
-                "the latter goes with position: default"
-            )
-        places.check(self)
+        places = [(f"table {t.name}", t.path) for t in self.tables if not location.in_catalog(t.path)]
+        places.insert(0, ("storage", self.storage))
+        location.check_apart(places)
+        self.host.check_reach(self.control_plane, places)
         return self
 
 

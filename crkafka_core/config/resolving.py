@@ -8,8 +8,9 @@ import os
 import re
 import traceback
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, quote_plus, unquote
@@ -38,14 +39,34 @@ class Resolved:
 
 
 def resolve(text: str, key: str, env: Mapping[str, str] | None = None) -> str:
-    """The text with the values of its references in this process.
-
-    In a URL a reference is one part: its value is percent-quoted as user, password or parameter, and refused as host if it would end
-    the host's name.
-    """
+    """The text with the values of its references in this process. In a URL a reference is one part: its value is percent-quoted as user,
+    password or parameter, and refused as host if it would end the host's name."""
     known = os.environ if env is None else env
     masked, references = reference.mask(text)
-    value = ",".join(_resolve_one(each, references, key, known) for each in _LIST.split(masked))
+
+    def filled(part: str, convert: Callable[[str, str], str] = lambda value, _: value) -> str:
+        return reference.unmask(part, references, lambda written: convert(_read(written, key, known), written))
+
+    def quoted(value: str, _: str) -> str:
+        return quote(value, safe="")
+
+    def host(value: str, written: str) -> str:
+        if _NO_HOST.search(value):
+            raise ConfigError(
+                f"{key}: {written} is in the place of a URL's host, and has characters that a host cannot have.",
+                hint="Write one reference for each part: scheme://${env:USER}:${env:PASSWORD}@${env:HOST}/….",
+            )
+        return value
+
+    parts = []
+    for each in _LIST.split(masked):
+        if "://" in each:
+            url = secret.Url.of(each)
+            each = filled(url.before) + filled(url.userinfo, quoted) + filled(url.host, host) + filled(url.path)
+            parts.append(each + filled(url.parameters, quoted))
+        else:
+            parts.append(filled(each))
+    value = ",".join(parts)
     _remember_in(key, value)
     if any("@" in secret.Url.of(each).host for each in _LIST.split(value)):
         raise ConfigError(
@@ -55,32 +76,14 @@ def resolve(text: str, key: str, env: Mapping[str, str] | None = None) -> str:
     return value
 
 
-def _resolve_one(masked: str, references: Sequence[str], key: str, env: Mapping[str, str]) -> str:
-    """One URL of a list, or a text that is not a URL."""
-    if "://" not in masked:
-        return reference.unmask(masked, references, lambda r: _read(r, key, env))
-    url = secret.Url.of(masked)
-    return "".join(
-        [
-            reference.unmask(url.before, references, lambda r: _read(r, key, env)),
-            reference.unmask(url.userinfo, references, lambda r: quote(_read(r, key, env), safe="")),
-            reference.unmask(url.host, references, lambda r: _host(_read(r, key, env), r, key)),
-            reference.unmask(url.path, references, lambda r: _read(r, key, env)),
-            reference.unmask(url.parameters, references, lambda r: quote(_read(r, key, env), safe="")),
-        ]
-    )
-
-
 _KAFKA = "kafka."
 _READ: dict[tuple[bool, str], tuple[str, str]] = {}
 """(whether it was for Kafka, value read from a file) → the file, and the key for which it was read."""
 
 
 def read_again(value: str, *, kafka: bool) -> str:
-    """The present content of the file that this value was read from; the value itself without such a file.
-
-    `kafka`: for Kafka or for the database, whose values may be equal by chance while only one file changes.
-    """
+    """The present content of the file that this value was read from; the value itself without such a file. `kafka`: for Kafka or for the
+    database, whose values may be equal by chance while only one file changes."""
     path, key = _READ.get((kafka, value), ("", ""))
     try:
         return _read_file(path, key) if path else value
@@ -127,18 +130,11 @@ def _remember_in(key: str, value: str) -> None:
             remember(userinfo.partition(":")[2])
 
 
-_installed = False
-
-
+@cache
 def install() -> None:
     """Redact all log records of this process, of any library, before handlers see them; called when the first secret is resolved."""
-    global _installed
-    if not _installed:
-        _installed = True
-        logging.setLogRecordFactory(_redacting(logging.getLogRecordFactory()))
+    make = logging.getLogRecordFactory()
 
-
-def _redacting(make: Any) -> Any:
     def record(*args: Any, **kwargs: Any) -> logging.LogRecord:
         made: logging.LogRecord = make(*args, **kwargs)
         try:
@@ -155,16 +151,7 @@ def _redacting(make: Any) -> Any:
                 made.exc_info = None
         return made
 
-    return record
-
-
-def _host(value: str, written: str, key: str) -> str:
-    if _NO_HOST.search(value):
-        raise ConfigError(
-            f"{key}: {written} is in the place of a URL's host, and has characters that a host cannot have.",
-            hint="Write one reference for each part: scheme://${env:USER}:${env:PASSWORD}@${env:HOST}/….",
-        )
-    return value
+    logging.setLogRecordFactory(record)
 
 
 def _read(written: str, key: str, env: Mapping[str, str]) -> str:
@@ -175,11 +162,9 @@ def _read(written: str, key: str, env: Mapping[str, str]) -> str:
         return env[name]
     if default is not None:
         return default
-    raise ConfigError(
-        f"{key} needs the environment variable {name}, which is not set in this process.",
-        hint=f"Set {name} where this process is started"
-        + ("." if secret.is_secret_key(key) else f", or write a default: ${{env:{name}:…}}."),
-    )
+    other = "" if secret.is_secret_key(key) else f", or write a default: ${{env:{name}:…}}"
+    hint = f"Set {name} where this process is started{other}."
+    raise ConfigError(f"{key} needs the environment variable {name}, which is not set in this process.", hint=hint)
 
 
 def _read_file(path: str, key: str) -> str:
@@ -187,9 +172,8 @@ def _read_file(path: str, key: str) -> str:
         text = Path(path).read_text(encoding="utf-8").rstrip("\r\n")
     except (OSError, ValueError) as error:  # ValueError: not text, or a NUL in the path
         reason = error.strerror if isinstance(error, OSError) else "not text"
-        hint = "Put the file on each machine that connects."
-        if Path(path).name == "bootstrap.servers":
-            hint = "`crkafka dev up` writes this one."
+        of_dev = Path(path).name == "bootstrap.servers"
+        hint = "`crkafka dev up` writes this one." if of_dev else "Put the file on each machine that connects."
         raise ConfigError(
             f"{key} is to be read from {path}, which cannot be read here ({reason}).", hint=hint
         ) from None

@@ -29,7 +29,6 @@ def text() -> str:
 
 
 def schema() -> dict[str, Any]:
-    """The schema of `RegionConfig`, for editors."""
     schema = RegionConfig.model_json_schema(mode="validation")
     parts = (ByValue, HostConfig, RegistryConfig, StartConfig, TableConfig, TriggerConfig, TypedConfig)
     models = {m.__name__: m for m in parts}
@@ -49,24 +48,17 @@ def describe(schema: dict[str, Any], model: type[BaseModel]) -> None:
     docs: dict[str, str] = {}
     for each in reversed(model.__mro__):
         if issubclass(each, BaseModel) and each is not BaseModel:
-            docs |= _docstrings(each)
+            (tree,) = ast.parse(textwrap.dedent(inspect.getsource(each))).body
+            assert isinstance(tree, ast.ClassDef)
+            for statement in pairwise(tree.body):
+                match statement:
+                    case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(doc))):
+                        docs[name] = inspect.cleandoc(doc)
     keys = schema["properties"]
     for name, field in model.model_fields.items():
         if name in docs:
             key = field.alias or name
             keys[key] = dict(sorted({**keys[key], "description": docs[name]}.items()))
-
-
-def _docstrings(model: type[BaseModel]) -> dict[str, str]:
-    """Docstrings of the keys of this class itself, without its bases."""
-    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(model))).body
-    assert isinstance(tree, ast.ClassDef)
-    docs = {}
-    for key, text in pairwise(tree.body):
-        match key, text:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(doc))):
-                docs[name] = inspect.cleandoc(doc)
-    return docs
 
 
 if __name__ == "__main__":

@@ -91,42 +91,28 @@ class StartConfig(BaseModel):
     @classmethod
     def _shape(cls, value: Any) -> Any:
         _refuse_offset(value)
-        if isinstance(value, str):
-            meant = _KAFKAS.get(value, value)
-            if meant not in _POSITIONS:
-                raise ValueError(
-                    f"must be {{position: …}} with one of {', '.join(_POSITIONS)}.{nearest(value, _POSITIONS)}".rstrip(
-                        "."
-                    )
-                )
+        if not isinstance(value, str):
+            return value
+        if (meant := _KAFKAS.get(value, value)) in _POSITIONS:
             raise ValueError(f"write {{position: {meant}}}")
-        return value
+        must = f"must be {{position: …}} with one of {', '.join(_POSITIONS)}"
+        raise ValueError(f"{must}.{nearest(value, _POSITIONS)}".rstrip("."))
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
         if self.position == "timestamp" and self.timestamp is None:
             raise ValueError("position: timestamp needs a timestamp, such as 2026-01-31T08:00:00Z")
+        two = f"two start positions, {self.position} and"
         if self.position != "timestamp" and self.timestamp is not None:
-            raise ValueError(f"two start positions, {self.position} and a timestamp: choose one")
+            raise ValueError(f"{two} a timestamp: choose one")
         if self.position != "default" and self.auto_offset_reset is not None:
-            raise ValueError(
-                f"two start positions, {self.position} and auto_offset_reset, which only `default` uses: choose one"
-            )
+            raise ValueError(f"{two} auto_offset_reset, which only `default` uses: choose one")
         if self.position != "default" and self.adopt is not None:
             raise ValueError("adopt takes over another region's committed offsets and needs position: default")
         return self
 
 
 _TRIGGERS = "{period: 60s}, {tuples: 100000} or {manual: true}"
-
-
-def _period_of(value: str) -> str:
-    """The text of the error for a word in place of a trigger."""
-    try:
-        seconds(value)
-    except ValueError:
-        return f"must be {_TRIGGERS}, not {value!r}"
-    return f"write {{period: {value}}}"
 
 
 class TriggerConfig(BaseModel):
@@ -144,8 +130,14 @@ class TriggerConfig(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _shape(cls, value: Any) -> Any:
+        if value == "manual":
+            raise ValueError("write {manual: true}")
         if isinstance(value, str):
-            raise ValueError("write {manual: true}" if value == "manual" else _period_of(value))
+            try:
+                seconds(value)
+            except ValueError:
+                raise ValueError(f"must be {_TRIGGERS}, not {value!r}") from None
+            raise ValueError(f"write {{period: {value}}}")
         if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < inf:
             raise ValueError(f"write {{period: {value}s}} or {{tuples: {value}}}")
         if isinstance(value, int | float):
@@ -175,12 +167,11 @@ _TRANSFORMED = re.compile(r"(?:(year|month|day|hour)\(|(bucket|truncate)\((\d{1,
 
 @dataclass(frozen=True)
 class PartitionField:
-    """One entry."""
+    """One entry of `partition_by`; `width` is of bucket and truncate."""
 
     column: str
     transform: str = "identity"
     width: int = 0
-    """Of bucket and truncate."""
 
 
 def parsed(text: str) -> PartitionField:
@@ -191,9 +182,8 @@ def parsed(text: str) -> PartitionField:
             raise ValueError(f"{text} has no width; write {sized}(16, {column})")
         return PartitionField(column.strip(), timely or sized, int(width or 0))
     if "(" in text or "[" in text:
-        raise ValueError(
-            f"{text} is no transform; write year, month, day or hour of a column, as day(timestamp), bucket(16, key) or truncate(4, name)"
-        )
+        write = "write year, month, day or hour of a column, as day(timestamp), bucket(16, key) or truncate(4, name)"
+        raise ValueError(f"{text} is no transform; {write}")
     return PartitionField(text)
 
 
@@ -274,9 +264,8 @@ class TableConfig(Typing):
     @model_validator(mode="before")
     @classmethod
     def _implied(cls, value: Any) -> Any:
-        """Defaults of `mode: upsert`: a typed table's key is Kafka's. The output `good` becomes the unnamed one, which is written last:
-        a table with keys cannot be written again, and must not be ahead of the others.
-        """
+        """Defaults of `mode: upsert`: a typed table's key is Kafka's. The output `good` becomes the unnamed one, which is written last: a
+        table with keys cannot be written again, and must not be ahead of the others."""
         if not isinstance(value, dict) or value.get("mode") != "upsert":
             return value
         implied: dict[str, Any] = {}
@@ -302,16 +291,11 @@ class TableConfig(Typing):
         return topics
 
     @model_validator(mode="after")
-    def _laid_out(self) -> Self:
-        self._check_partitions()
-        self._check_mode()
-        return self
-
-    def _check_mode(self) -> None:
+    def _check_mode(self) -> Self:
         if self.mode == "append":
             if self.keys is not None:
                 raise ValueError(f"table {self.name} names keys, which are for mode: upsert")
-            return
+            return self
         if self.typed is None and self.shape is None:
             raise ValueError(f"table {self.name} is of mode upsert, which is for tables with a shape or types")
         delta = self.format == "delta"
@@ -329,13 +313,15 @@ class TableConfig(Typing):
             )
         if self.typed is None and self.keys is None:
             raise ValueError(f"table {self.name} is of mode upsert and names no keys; write keys: [id]")
+        return self
 
     @property
     def partition_fields(self) -> tuple[PartitionField, ...]:
         """`partition_by`, understood."""
         return tuple(map(parsed, self.partition_by or ()))
 
-    def _check_partitions(self) -> None:
+    @model_validator(mode="after")
+    def _check_partitions(self) -> Self:
         fields = self.partition_fields
         for field in fields:
             if field.transform != "identity" and self.format == "delta":
@@ -350,15 +336,15 @@ class TableConfig(Typing):
                 )
             if [(f.column.lower(), f.transform) for f in fields].count((field.column.lower(), field.transform)) > 1:
                 raise ValueError(f"table {self.name} names the column {field.column} twice in partition_by")
+        return self
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
         if self.typed is None:
             for key in ("on_bad_record", "dead_letters"):
                 if getattr(self, key) is not None and not (key == "dead_letters" and self.by_value):
-                    raise ValueError(
-                        f"table {self.name} has {key}, which is for typed tables; write typed: {{json: schema.json}}"
-                    )
+                    write = "write typed: {json: schema.json}"
+                    raise ValueError(f"table {self.name} has {key}, which is for typed tables; {write}")
         elif self.output is not None or self.shape not in (None, SHAPE + self.name):  # as `expanded` writes it
             raise ValueError(f"table {self.name} is typed and names a shape or its output: choose one")
         elif self.dead_letters is not None and self.on_bad_record not in (None, "dead_letter"):
@@ -382,9 +368,8 @@ class TableConfig(Typing):
         elif any(topic.startswith("^") for topic in self.topics or ()):
             raise ValueError(f"table {self.name} takes topics by name; a pattern goes with each: topic")
         if self.output is not None and self.shape is None:
-            raise ValueError(
-                f"table {self.name} names an output and no shape that gives it; write shape: package.module:function"
-            )
+            write = "write shape: package.module:function"
+            raise ValueError(f"table {self.name} names an output and no shape that gives it; {write}")
         return self
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from crkafka_core.config import location, typed_tables
@@ -42,19 +42,32 @@ def _fits(named: str, topic: str) -> bool:
     return re.search(named, topic) is not None if named.startswith("^") else named == topic
 
 
-def tables_of(template: TableConfig, topic: str, registry: RegistryConfig | None) -> Iterator[TableConfig]:
-    """The topic's table, and that of its dead letters where it is typed; without a name where none fits."""
-    name, typed = _filled(template.name, topic), template.typed
+def of_topic(template: TableConfig, topic: str, registry: RegistryConfig | None) -> OfTopic:
+    typed = template.typed
     if typed is not None:
-        filled = {
-            key: value.replace(TOPIC, topic) for key in ("json_file", "subject") if (value := getattr(typed, key))
-        }
-        typed = typed.model_copy(update=filled)
-    path = template.path.replace(TOPIC, _safe(topic) if in_catalog(template) else topic)
-    about = {"name": name, "path": path, "each": None, "except_": None, "topics": (topic,), "typed": typed}
-    for table in typed_tables.expanded([template.model_copy(update=about)], [topic], registry):
-        fits = len(table.name) <= LONGEST
-        yield table.model_copy(update={"name": table.name if fits else "", "shape": f"{table.shape}@{topic}"})
+        given = {key: getattr(typed, key) for key in ("json_file", "subject")}
+        typed = typed.model_copy(update={key: text.replace(TOPIC, topic) for key, text in given.items() if text})
+    own = {
+        "name": _filled(template.name, topic),
+        "path": template.path.replace(TOPIC, _safe(topic) if in_catalog(template) else topic),
+        "topics": (topic,),
+        "typed": typed,
+        **dict.fromkeys(("each", "except_")),
+    }
+    tables = []
+    for table in typed_tables.expanded([template.model_copy(update=own)], [topic], registry):
+        name = table.name if len(table.name) <= LONGEST else ""
+        tables.append(table.model_copy(update={"name": name, "shape": f"{table.shape}@{topic}"}))
+    unplaced = f"{UNPLACED}{zlib.crc32(f'{template.name} {topic}'.encode()):08x}"
+    other = {
+        "name": unplaced,
+        "path": typed_tables.sibling(template.path.replace(TOPIC, "topic"), unplaced),
+        "shape": f"{RECORDS}{unplaced}@{topic}",
+        "topics": (topic,),
+        "partition_by": template.partition_by if template.typed is None else None,
+        **dict.fromkeys(("each", "except_", "typed", "on_bad_record")),
+    }
+    return OfTopic(tuple(tables), template.model_copy(update=other))
 
 
 def most_of(template: TableConfig) -> int:
@@ -77,21 +90,6 @@ def placed(template: TableConfig, value: str, taken: Mapping[str, str]) -> Table
     named = bool(table.name) and table.name.lower() not in taken
     beside = any(path and location.overlap(table.path, path) for path in taken.values())
     return table if named and not beside else None
-
-
-def unplaced_of(template: TableConfig, topic: str) -> TableConfig:
-    """The table for the records of a topic whose own table would have the name or the place of another, as they are."""
-    name = f"{UNPLACED}{zlib.crc32(f'{template.name} {topic}'.encode()):08x}"
-    return template.model_copy(
-        update={
-            "name": name,
-            "path": typed_tables.sibling(template.path.replace(TOPIC, "topic"), name),
-            "shape": f"{RECORDS}{name}@{topic}",
-            "topics": (topic,),
-            "partition_by": template.partition_by if template.typed is None else None,
-            **dict.fromkeys(("each", "except_", "typed", "on_bad_record")),
-        }
-    )
 
 
 def _filled(name: str, given: str, hole: str = TOPIC) -> str:
@@ -121,12 +119,6 @@ def clash(table: TableConfig, taken: Mapping[str, str], beside: Sequence[tuple[s
         if what == table.name or location.overlap(path, table.path):
             return f"{at}, and {what} is at {path}"
     return ""
-
-
-def check_types(template: TableConfig, registry: RegistryConfig | None) -> None:
-    """ValueError where the types of such tables come from a registry, and none is named."""
-    for _ in tables_of(template, "topic", registry):
-        pass
 
 
 def check(tables: Sequence[TableConfig], storage: str, topics: Sequence[str] | None) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from functools import partial
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictInt, StrictStr, model_validator
 
 from crkafka_core.config import reference, secret
 
@@ -14,39 +15,29 @@ REGISTRY = "registry"
 OnBadRecord = Literal["dead_letter", "stop", "skip"]
 
 
+def _login(user: str) -> str:
+    masked, references = reference.mask(reference.check(user))  # a colon in a reference is no separator
+    password = reference.unmask(masked.partition(":")[2], references)
+    if (password and not reference.is_whole(password)) or any(":" in d for d in reference.defaults(user)):
+        raise ValueError("user holds a password; write ${env:REGISTRY_USER}:${env:REGISTRY_PASSWORD}")
+    return user
+
+
+def _headers(headers: dict[str, str]) -> dict[str, str]:
+    return {name: secret.check(name, value) for name, value in headers.items()}
+
+
 class RegistryConfig(BaseModel):
     """A Confluent-compatible schema registry."""
 
     model_config = STRICT
 
-    url: StrictStr = Field(min_length=1)
+    url: Annotated[StrictStr, AfterValidator(partial(secret.check, "registry.url"))] = Field(min_length=1)
     """Such as https://registry.internal; may have references."""
-    user: StrictStr = ""
+    user: Annotated[StrictStr, AfterValidator(_login)] = ""
     """`name:password`, as references: `${env:REGISTRY_USER}:${env:REGISTRY_PASSWORD}`."""
-    headers: dict[str, StrictStr] = Field(default_factory=dict)
+    headers: Annotated[dict[str, StrictStr], AfterValidator(_headers)] = Field(default_factory=dict)
     """Sent with each request."""
-
-    @field_validator("url")
-    @classmethod
-    def _url(cls, url: str) -> str:
-        secret.check("registry.url", url)
-        return url
-
-    @field_validator("user")
-    @classmethod
-    def _user(cls, user: str) -> str:
-        masked, references = reference.mask(reference.check(user))  # a colon in a reference is no separator
-        password = reference.unmask(masked.partition(":")[2], references)
-        if (password and not reference.is_whole(password)) or any(":" in d for d in reference.defaults(user)):
-            raise ValueError("user holds a password; write ${env:REGISTRY_USER}:${env:REGISTRY_PASSWORD}")
-        return user
-
-    @field_validator("headers")
-    @classmethod
-    def _headers(cls, headers: dict[str, str]) -> dict[str, str]:
-        for name, value in headers.items():
-            secret.check(name, value)
-        return headers
 
 
 class TypedConfig(BaseModel):

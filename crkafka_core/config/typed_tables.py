@@ -7,7 +7,8 @@ An entry becomes one or two tables of the shape `crkafka.typed:NAME`; their writ
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from crkafka_core.config import json_columns, location, secret
@@ -23,40 +24,27 @@ def expanded(
     declared = {t.name: t for t in tables}
     for table in tables:
         if table.typed is None:
-            _check_owner(table, declared)
+            owner = name_of(table.shape or "")
+            if owner and (owner not in declared or declared[owner].typed is None):
+                raise ValueError(f"table {table.name} is part of the typed table {owner}, which is not declared")
             of_topics = table.shape is None and table.topics is not None
             yield table.model_copy(update={"shape": RECORDS + table.name}) if of_topics else table
             continue
         typed = _subject(table.typed, table, table.topics or topics, registry)
         yield table.model_copy(update={"shape": SHAPE + table.name, "typed": typed})
         if (table.on_bad_record or "dead_letter") == "dead_letter":
-            name = table.dead_letters or f"{table.name}_dead"
-            if not _is_dead(declared.get(name), table):
-                yield table.model_copy(
-                    update={
-                        "name": name,
-                        "path": sibling(table.path, name),
-                        "shape": SHAPE + table.name,
-                        "output": DEAD,
-                        "typed": None,
-                        "on_bad_record": None,
-                        "dead_letters": None,
-                        "partition_by": None,
-                        "mode": "append",
-                        "keys": None,
-                    }
-                )
-
-
-def _is_dead(table: TableConfig | None, of: TableConfig) -> bool:
-    """Whether the declared table is already the one of the dead letters."""
-    return table is not None and table.shape == SHAPE + of.name and table.output == DEAD
-
-
-def _check_owner(table: TableConfig, declared: Mapping[str, TableConfig]) -> None:
-    of = name_of(table.shape or "")
-    if of and (of not in declared or declared[of].typed is None):
-        raise ValueError(f"table {table.name} is part of the typed table {of}, which is not declared")
+            name, shape = table.dead_letters or f"{table.name}_dead", SHAPE + table.name
+            known = declared.get(name)
+            if known is None or (known.shape, known.output) != (shape, DEAD):
+                own = {
+                    "name": name,
+                    "path": sibling(table.path, name),
+                    "shape": shape,
+                    "output": DEAD,
+                    "mode": "append",
+                }
+                none = dict.fromkeys(("typed", "on_bad_record", "dead_letters", "partition_by", "keys"))
+                yield table.model_copy(update=own | none)
 
 
 def _subject(
@@ -65,9 +53,8 @@ def _subject(
     if not typed.registered:
         return typed
     if registry is None:
-        raise ValueError(
-            f"table {table.name} is typed by a registry, and the region names none; write registry: {{url: https://…}}"
-        )
+        write = "write registry: {url: https://…}"
+        raise ValueError(f"table {table.name} is typed by a registry, and the region names none; {write}")
     if typed.subject is not None:
         return typed
     if topics is None or len(topics) != 1:
@@ -86,9 +73,8 @@ def _check_topics(tables: Sequence[TableConfig], topics: Sequence[str] | None) -
             continue
         first = of.setdefault(table.shape, table)
         if set(first.topics or ()) != set(table.topics or ()):
-            raise ValueError(
-                f"tables {first.name} and {table.name} have one shape and take different topics; they are written together"
-            )
+            two = f"tables {first.name} and {table.name}"
+            raise ValueError(f"{two} have one shape and take different topics; they are written together")
         for topic in table.topics or ():
             if topics is not None and topic not in topics:
                 raise ValueError(f"table {table.name} takes the topic {topic}, which the region does not read")
@@ -105,18 +91,25 @@ def checked(
             raise ValueError(f"table {table.name} names a shape of crkafka's own; write each: {{header: NAME}} instead")
     others = [each for each in by_values if each.shape not in given]
     tables = (*expanded([t for t in tables if t.each is None], topics, registry), *others, *templates)
-    names = [t.name for t in tables]
-    taken = [(t.shape, t.output or GOOD) for t in tables if t.shape is not None]
-    for name in names:
-        if names.count(name) > 1:
+    names = Counter(t.name for t in tables)
+    taken = Counter((t.shape, t.output or GOOD) for t in tables if t.shape is not None)
+    for name, count in names.items():
+        if count > 1:
             raise ValueError(f"two tables are called {name!r}; each needs a name of its own")
     for table in tables:
         secret.check_none(f"table {table.name}", table.path)
-    for shape, output in taken:
-        if taken.count((shape, output)) > 1:
+    for (shape, output), count in taken.items():
+        if count > 1:
             raise ValueError(f"two tables take the output {output} of {shape}; each row of a shape is in one table")
     _check_topics(tables, topics)
-    return tuple(_anchored(table, base) for table in tables)
+    anchored = []
+    for table in tables:
+        typed, path = table.typed, table.path
+        if typed is not None and not typed.registered:
+            typed = typed.model_copy(update={"json_file": location.absolute(str(typed.json_file), base)})
+        path = path if location.in_catalog(path) else location.absolute(path, base)
+        anchored.append(table.model_copy(update={"typed": typed, "path": path}))
+    return tuple(anchored)
 
 
 def without_value(template: TableConfig) -> TableConfig:
@@ -134,15 +127,6 @@ def sibling(path: str, name: str) -> str:
     separator = "/" if "/" in path else "."
     head, slash, _ = path.rstrip(separator).rpartition(separator)
     return f"{head}{slash}{name}"
-
-
-def _anchored(table: TableConfig, base: Path) -> TableConfig:
-    """The table, with its path and the file of its schema absolute."""
-    typed, path = table.typed, table.path
-    if typed is not None and not typed.registered:
-        typed = typed.model_copy(update={"json_file": location.absolute(str(typed.json_file), base)})
-    path = path if location.in_catalog(path) else location.absolute(path, base)
-    return table.model_copy(update={"typed": typed, "path": path})
 
 
 def check_schemas(tables: Sequence[TableConfig]) -> None:

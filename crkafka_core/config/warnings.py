@@ -15,14 +15,20 @@ if TYPE_CHECKING:
 
 
 def warnings(config: RegionConfig) -> Iterator[str]:
-    """All warnings of a configuration."""
     refresh = config.kafka.get("topic.metadata.refresh.interval.ms")
     if refresh is not None and not 0 < int(refresh) <= MAX_METADATA_REFRESH_MS:
         yield (
             f"kafka: topic.metadata.refresh.interval.ms={refresh} is replaced by {MAX_METADATA_REFRESH_MS}, so that new "
             "partitions are seen within seconds."
         )
-    yield from _unverified({k: str(v).lower() for k, v in config.kafka.items()})
+    properties = {k: str(v).lower() for k, v in config.kafka.items()}
+    if properties.get("security.protocol") == "sasl_plaintext":
+        yield "kafka: security.protocol=SASL_PLAINTEXT sends the login and all records unencrypted: write SASL_SSL."
+    others = "can take the broker's place."
+    if properties.get("enable.ssl.certificate.verification") in OFF:
+        yield f"kafka: enable.ssl.certificate.verification is off: others {others}"
+    elif properties.get("ssl.endpoint.identification.algorithm") == "none":
+        yield f"kafka: ssl.endpoint.identification.algorithm=none: the owner of any certificate of that authority {others}"
     poll = config.kafka.get("max.poll.interval.ms")
     needed = min(int(3000 * max(config.drain_timeout, config.reset_timeout)), 86_400_000)
     if poll is not None and int(poll) < needed:
@@ -33,17 +39,6 @@ def warnings(config: RegionConfig) -> Iterator[str]:
     yield from _unprotected(config)
     if "end" in (config.start.position, config.start.new_partitions):
         yield "start: `end` leaves out what was written before a partition was first seen."
-
-
-def _unverified(properties: dict[str, str]) -> Iterator[str]:
-    if properties.get("security.protocol") == "sasl_plaintext":
-        yield "kafka: security.protocol=SASL_PLAINTEXT sends the login and all records unencrypted: write SASL_SSL."
-    if properties.get("enable.ssl.certificate.verification") in OFF:
-        yield "kafka: enable.ssl.certificate.verification is off: others can take the broker's place."
-    elif properties.get("ssl.endpoint.identification.algorithm") == "none":
-        yield (
-            "kafka: ssl.endpoint.identification.algorithm=none: the owner of any certificate of that authority can take the broker's place."
-        )
 
 
 def _unprotected(config: RegionConfig) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +22,6 @@ _OTHER_BASE = re.compile(r"[-+]?(0[0-9_]+|[0-9_]+(:[0-9]+)+)")
 
 @dataclass(frozen=True)
 class Document:
-    """One YAML document."""
-
     value: Any
     lines: dict[tuple[str | int, ...], int]
     """Path of a key → its line, counted from 1."""
@@ -38,10 +36,18 @@ def read(path: Path) -> list[Document]:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8; save it as such"
         raise ConfigError(f"The configuration file {path} cannot be read: {reason}.") from None
+    loader, documents = _Loader(text), []
     try:
-        return [document for document in _documents(text, path) if document.value is not None]
+        while loader.check_node():
+            if (node := loader.get_node()) is not None:
+                lines: dict[tuple[str | int, ...], int] = {}
+                _walk(node, (), lines, str(path))
+                documents.append(Document(loader.construct_document(node), lines))
     except yaml.YAMLError as error:
         raise BadConfiguration([_problem(error, text)], str(path)) from None
+    finally:
+        loader.dispose()
+    return [document for document in documents if document.value is not None]
 
 
 def chosen(path: Path, region: str | None) -> Document:
@@ -70,7 +76,6 @@ def _name_of(value: Any) -> Any:
 
 
 def _problem(error: yaml.YAMLError, text: str) -> Problem:
-    """The parser's error as the mistake in the file."""
     mark = getattr(error, "problem_mark", None)
     began = getattr(error, "context_mark", None)
     complaint = str(getattr(error, "problem", None) or "not readable")
@@ -83,21 +88,16 @@ def _problem(error: yaml.YAMLError, text: str) -> Problem:
         why = "a backslash begins an escape between double quotation marks; write the value in single ones, as '^shop\\..*'."
         return Problem("", why, line)
     context = str(getattr(error, "context", None) or "")
-    if "scalar" in context and "quoted" in context and began is not None:
-        return Problem("", "a quotation mark is opened here and not closed.", began.line + 1)
-    if mark and (opened := _open_quote(text, mark.line)):
+    in_quotes = "scalar" in context and "quoted" in context
+    if opened := began.line + 1 if began and in_quotes else _open_quote(text, mark.line) if mark else 0:
         return Problem("", "a quotation mark is opened here and not closed.", opened)
     if "flow" in context and began is not None:
         bracket = "{" if "mapping" in context else "["
-        return Problem(
-            "", f"a {bracket} is opened here and not closed, or a comma is missing after it.", began.line + 1
-        )
+        why = f"a {bracket} is opened here and not closed, or a comma is missing after it."
+        return Problem("", why, began.line + 1)
     if "block" in context or "mapping values are not allowed" in complaint or "expected <block end>" in complaint:
-        return Problem(
-            "",
-            "the line is indented otherwise than those above it, or a value with a colon needs quotation marks.",
-            line,
-        )
+        why = "the line is indented otherwise than those above it, or a value with a colon needs quotation marks."
+        return Problem("", why, line)
     if "could not find expected ':'" in complaint and began is not None:
         return Problem("", "a key is followed by a colon and a space, as in `members: 2`.", began.line + 1)
     if "undefined alias" in complaint or "constructor for the tag" in complaint:  # not shown: it may be a password
@@ -125,20 +125,6 @@ class _Loader(yaml.SafeLoader):
             raise yaml.constructor.ConstructorError(None, None, str(error), node.start_mark) from None
 
 
-def _documents(text: str, path: Path) -> Iterator[Document]:
-    loader = _Loader(text)
-    try:
-        while loader.check_node():
-            node = loader.get_node()
-            if node is None:
-                continue
-            lines: dict[tuple[str | int, ...], int] = {}
-            _walk(node, (), lines, str(path))
-            yield Document(loader.construct_document(node), lines)
-    finally:
-        loader.dispose()
-
-
 def _walk(
     node: yaml.Node,
     at: tuple[str | int, ...],
@@ -146,12 +132,12 @@ def _walk(
     source: str,
     inside: tuple[yaml.Node, ...] = (),
 ) -> None:
-    lines[at] = node.start_mark.line + 1
+    lines[at], path = node.start_mark.line + 1, ".".join(map(str, at))
     if node.tag == "tag:yaml.org,2002:int" and _OTHER_BASE.fullmatch(node.value):
         text = "YAML reads this as another number: write it in quotation marks, or without zeros before it."
-        raise BadConfiguration([Problem(".".join(map(str, at)), text, lines[at])], source)
+        raise BadConfiguration([Problem(path, text, lines[at])], source)
     if any(node is outer for outer in inside):
-        raise BadConfiguration([Problem(".".join(map(str, at)), "holds itself.", node.start_mark.line + 1)], source)
+        raise BadConfiguration([Problem(path, "holds itself.", lines[at])], source)
     inside = (*inside, node)
     if isinstance(node, yaml.SequenceNode):
         for index, item in enumerate(node.value):
@@ -162,18 +148,12 @@ def _walk(
             name = str(key.value)
             here = (*at, name)
             if name in seen:
-                first, second = _text(seen[name]), _text(value)
-                what = (
-                    f"two start positions, {first} and {second}"
-                    if here[-2:] == ("start", "position")
-                    else "is written twice"
-                )
+                what = "is written twice"
+                if here[-2:] == ("start", "position"):
+                    both = (str(v.value) if isinstance(v, yaml.ScalarNode) else "…" for v in (seen[name], value))
+                    what = f"two start positions, {' and '.join(both)}"
                 problem = Problem(".".join(map(str, here)), f"{what}: keep one.", key.start_mark.line + 1)
                 raise BadConfiguration([problem], source)
             seen[name] = value
             _walk(value, here, lines, source, inside)
             lines[here] = key.start_mark.line + 1
-
-
-def _text(node: yaml.Node) -> str:
-    return str(node.value) if isinstance(node, yaml.ScalarNode) else "…"
