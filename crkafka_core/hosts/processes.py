@@ -32,11 +32,9 @@ Launch = Callable[[Mapping[str, Any], Path | None], Process]
 
 
 class LeashedProcess:
-    """A Python process that reads its order from a pipe, and ends with the pipe, and so with its host, however that ends.
-
-    It has a session of its own: signals of a terminal or supervisor to the host's process group reach only the host, which ends the
-    members in its order, after the last cut (faults 81, 85).
-    """
+    """A Python process that reads its order from a pipe, and ends with the pipe, and so with its host, however that ends. It has a session
+    of its own: signals of a terminal or supervisor to the host's process group reach only the host, which ends the members in its order,
+    after the last cut (faults 81, 85)."""
 
     def __init__(self, order: Mapping[str, Any], log: Path | None) -> None:
         output = None
@@ -99,12 +97,7 @@ class ProcessHost(Supervisor[Process]):
     ) -> None:
         """`hook`: a function `package.module:name` that each member calls with its parts before its threads start."""
         self._log = log
-        order = self._order = {
-            "config": config.to_json(),
-            "host": socket.gethostname(),
-            "hook": hook,
-            "hook_argument": hook_argument,
-        }
+        order = {"config": config.to_json(), "host": socket.gethostname(), "hook": hook, "hook_argument": hook_argument}
         order |= {"log_level": log_level, "log_format": log_format}
 
         def start(name: str) -> Process:
@@ -113,7 +106,6 @@ class ProcessHost(Supervisor[Process]):
         super().__init__(config, plane, start, runtime=runtime, stable=stable)
 
     def pids(self) -> dict[str, int]:
-        """Process ids of the living members, by name."""
         return {name: process.pid for name, process in self.running().items()}
 
     def also(self, region: Region) -> None:

@@ -38,6 +38,8 @@ PATIENCE_S = 15.0
 """Time for a clean end of all members."""
 KILL_S = 10.0
 """Time for a killed member to end."""
+_SIGNALS = {each.value: each.name for each in signal.Signals}
+"""Without the real-time signals, which have no names."""
 
 
 def restart_delay(failures: int, longest: float = STABLE_S) -> float:
@@ -171,7 +173,11 @@ class Supervisor(Generic[R]):
             region, live = self._plane.read(self._read)
             with self._lock:
                 self._tend(0 if region.phase is Phase.IDLE else region.members_wanted, live)
-            self._log_killed()
+            while self._killed:
+                name, number = self._killed[0]
+                text = f"the process of {name} was ended by {_SIGNALS.get(number, f'signal {number}')}; it is started again"
+                self._plane.do(partial(events.log, kind="process died", text=text, member=name))
+                del self._killed[0]
             self.also(region)
             self._plane.wait(region.version, patience)
         except CrkafkaError as error:
@@ -223,17 +229,3 @@ class Supervisor(Generic[R]):
             self._killed.append((child.name, -code))
         else:
             _log.warning("%s ended with code %s; it is started again", child.name, code)
-
-    def _log_killed(self) -> None:
-        while self._killed:
-            name, number = self._killed[0]
-            text = f"the process of {name} was ended by {_signal(number)}; it is started again"
-            self._plane.do(partial(events.log, kind="process died", text=text, member=name))
-            del self._killed[0]
-
-
-def _signal(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # a real-time signal has no name
-        return f"signal {number}"

@@ -131,19 +131,14 @@ def check_available(plane: ControlPlane, admin: Admin, target: int, *, otherwise
     known, wanted = plane.read(sought)
     holds = Holds.of(admin, known)
     refused = f"Region {plane.region} cannot go back to {epochs.place(target)}"
-    if gone := list(holds.unusable(known)):
-        raise DataLoss(
-            f"{refused}: {gone[0]}.",
-            hint="`crkafka forget TOPIC` carries it forward, and the others can go back as far as no rows of it are lost.",
-        )
+    if gone := next(holds.unusable(known), ""):
+        hint = "`crkafka forget TOPIC` carries it forward, and the others can go back as far as no rows of it are lost."
+        raise DataLoss(f"{refused}: {gone}.", hint=hint)
     if lost := list(holds.missing(wanted, _cut_below(plane, admin, target, wanted, holds))):
         near = _nearest(plane, admin, known, target, holds)
-        can = "No checkpoint can be restored."
-        if near is not None:
-            can = f"The nearest that can be restored is {epochs.place(near)}."
-        raise DataLoss(
-            f"{refused}: {lost[0]}{f', and {len(lost) - 1} more' if len(lost) > 1 else ''}.", hint=otherwise or can
-        )
+        can = f"The nearest that can be restored is {epochs.place(near)}." if near is not None else ""
+        more = f", and {len(lost) - 1} more" if len(lost) > 1 else ""
+        raise DataLoss(f"{refused}: {lost[0]}{more}.", hint=otherwise or can or "No checkpoint can be restored.")
 
 
 def check_kept(plane: ControlPlane, files: Collection[str]) -> None:
@@ -179,9 +174,8 @@ def check_inside(admin: Admin, tp: TP, last: int) -> None:
     """Refuse to skip offsets past the log's end: the region would start behind it, which is data loss (SPEC X9, S4)."""
     end = admin.watermarks([tp], "read_uncommitted")[tp][1]
     if last >= end:
-        raise Refused(
-            f"{tp} ends before offset {end}: {last} is not there to be passed over.", hint="Mend the offsets."
-        )
+        text = f"{tp} ends before offset {end}: {last} is not there to be passed over."
+        raise Refused(text, hint="Mend the offsets.")
 
 
 def _nearest(plane: ControlPlane, admin: Admin, known: Mapping[TP, Initial], target: int, holds: Holds) -> int | None:

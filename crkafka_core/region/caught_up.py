@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from crkafka_core.control import Reader
 from crkafka_core.model.errors import Refused, RegionStopped, ServiceUnavailable
@@ -20,8 +21,6 @@ from crkafka_core.region.region import Region
 
 @dataclass(frozen=True)
 class CaughtUp:
-    """Result of a bounded run."""
-
     checkpoint: Checkpoint
     partitions: int
     left_out: tuple[TP, ...]
@@ -30,9 +29,14 @@ class CaughtUp:
 
 def consume(region: Region, *, token: str = "", progress: Callable[[str], None] = lambda _: None) -> CaughtUp:
     """Let a running region consume to the present end offsets, then cut. A repeated call with the same token goes on."""
+
+    def all_and_paused(reader: Reader, _: Row) -> tuple[list[TP], tuple[TP, ...]]:
+        known = sorted(starts.known(reader))
+        return known, tuple(sorted(pauses.paused_now(reader, known)))
+
     token = token or uuid.uuid4().hex
     region.await_running(progress=progress)
-    known, left_out = region.plane.read(_known)
+    known, left_out = region.plane.read(all_and_paused)
     if left_out:
         progress(f"paused, and not waited for: {', '.join(map(str, left_out))}")
     waited_for = [tp for tp in known if tp not in left_out]
@@ -52,17 +56,9 @@ def consume(region: Region, *, token: str = "", progress: Callable[[str], None] 
     return CaughtUp(cut, len(stored), left_out)
 
 
-def _known(reader: Reader, row: Row) -> tuple[list[TP], tuple[TP, ...]]:
-    """All partitions, and those that are paused."""
-    known = sorted(starts.known(reader))
-    return known, tuple(sorted(pauses.paused_now(reader, known)))
-
-
 def _cut_at_the_ends(region: Region, token: str, total: int, progress: Callable[[str], None]) -> Checkpoint:
-    """The cut in the epoch in which the ends were reached, of all members; a reset in between invalidates the reports of members.
-
-    Without a driver it also opens the cuts that members ask for: until then they submit no more (SPEC V2).
-    """
+    """The cut in the epoch in which the ends were reached, of all members; a reset in between invalidates the reports of members. Without a
+    driver it also opens the cuts that members ask for: until then they submit no more (SPEC V2)."""
     attempt = 1
     while True:
         due = _await_due(region, token, total, progress)
@@ -89,15 +85,13 @@ def still_to_reach(reader: Reader, row: Row, token: str) -> frozenset[TP]:
     return left - pauses.paused_now(reader, left)
 
 
-@dataclass(frozen=True)
-class _Due:
-    """A cut for the run to open."""
+class _Due(NamedTuple):
+    """A cut for the run to open; the last one if all ends are `reached`."""
 
     epoch: int
     head: int
     cause: str
     reached: bool
-    """Whether all ends are reached, so that it is the last one."""
 
 
 def _await_due(region: Region, token: str, total: int, progress: Callable[[str], None]) -> _Due:

@@ -94,20 +94,17 @@ class Driver(Loop):
         )
         if cause:
             lease.check()
-            self._cut(cause, lease)
+            try:
+                self._region.cut(cause=cause, token=self._runtime.unique(), lease=lease.lease, if_new=True)
+            except (ServiceUnavailable, LeaseLost):
+                raise
+            except Refused:
+                self._runtime.wait(self._over, TICK)
         elif row.phase is Phase.RUNNING and self._runtime.now() - self._retired_at > self._retire_every:
             self._retired_at = self._runtime.now()
             self._retire()
         else:
             plane.wait(row.version, patience)
-
-    def _cut(self, cause: str, lease: DriverLease) -> None:
-        try:
-            self._region.cut(cause=cause, token=self._runtime.unique(), lease=lease.lease, if_new=True)
-        except (ServiceUnavailable, LeaseLost):
-            raise
-        except Refused:
-            self._runtime.wait(self._over, TICK)
 
     def _retire(self) -> None:
         try:
@@ -118,7 +115,6 @@ class Driver(Loop):
 
 @contextmanager
 def driving(region: Region, *, drive: bool) -> Iterator[None]:
-    """Run a driver during the block, if `drive`."""
     if not drive:
         yield
         return

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -11,25 +14,82 @@ from typing import TYPE_CHECKING, Protocol
 from crkafka_core.config.location import in_catalog
 from crkafka_core.config.shapes import has_records, topic_of
 from crkafka_core.control import Reader
-from crkafka_core.lake import road, together
+from crkafka_core.lake import compact, road, together
 from crkafka_core.lake.handle import Handle
 from crkafka_core.lake.pool import Pool
 from crkafka_core.lake.road import MEANS, Means
+from crkafka_core.loop import Repeated
 from crkafka_core.model import rows
 from crkafka_core.model.errors import CrkafkaError, Refused
 from crkafka_core.model.plural import plural
+from crkafka_core.model.redaction import redact_values
 from crkafka_core.plane import checkpoints, passes, templates
 from crkafka_core.plane import tables as plane
 from crkafka_core.region.feeder_process import FeederProcess
-from crkafka_core.region.joining import Joining
 from crkafka_core.region.keeper import Keeper, Tell, Way
 
 if TYPE_CHECKING:
     from crkafka_core.region.region import Region
 
 
+_log = logging.getLogger(__name__)
+EVERY = 25
+"""Commits to a table between two looks at its small files."""
+_NICENESS = 15
 _JOINED = 5.0
 """Seconds to wait at the end for a file that is being made of small ones; a later one is not committed."""
+
+
+class Joining:
+    """One table after another, on a thread that ends when none is due. Without a lease: no commit of rows waits for it."""
+
+    def __init__(self, region: Handle, means: Means, tell: Callable[[str], None]) -> None:
+        self._region, self._means, self._tell = region, means, tell
+        self._commits: Counter[str] = Counter()
+        """Table → commits since the last look."""
+        self._left: set[str] = set()
+        """Files that cannot be joined."""
+        self._over = False
+        self._loop: Repeated | None = None
+
+    def committed(self, name: str) -> None:
+        """Count a commit of rows to the table and those of its shape."""
+        self._commits[name] += 1
+
+    def begin(self) -> None:
+        """Start the thread if a table is due and none runs."""
+        runtime = self._region.runtime
+        if max(self._commits.values(), default=0) >= EVERY and (self._loop is None or runtime.ended(self._loop, 0.0)):
+            self._loop = Repeated("joins files", self._turn, runtime)
+            runtime.start(self._loop)
+
+    def end(self, patience: float) -> None:
+        """Make no further file; wait so many seconds for the one that is being made."""
+        self._over = True
+        if self._loop is not None:
+            self._region.runtime.ended(self._loop, patience)
+
+    def _turn(self) -> bool:
+        with suppress(OSError, AttributeError):  # of this thread alone; not on every system
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
+        name = max(self._commits, key=lambda each: self._commits[each])
+        if self._commits[name] < EVERY or self._over:
+            return False
+        self._commits[name] = 0
+        try:
+            for table in self._region.plane.read(lambda reader, _: plane.siblings(reader, plane.of(reader, name))):
+                done = compact.join_crowds(
+                    self._region, table.name, self._left, go_on=lambda: not self._over, logs=self._means.logs
+                )
+                if done.merged:
+                    _log.info("table %s: %s", table.name, compact.in_words(done))
+        except Exception as error:
+            ours = isinstance(error, CrkafkaError)
+            if not ours:
+                _log.exception("table %s: small files", name)
+            why = f"{'' if ours else f'{type(error).__name__}: '}{error}"
+            self._tell(redact_values(f"table {name}: its small files are not joined: {why}"))
+        return True
 
 
 class ByRoad(Way):
@@ -61,7 +121,10 @@ class ByRoad(Way):
         for table in (family[0] for family in families if self._goes_together(family, row.head)):
             of_topic[topic := topic_of(table.shape)] += 1
             level.setdefault((table.acknowledged, of_topic[topic]), []).append(table)
-        passes = [list(group) for peers in level.values() for group in _chunks(peers) if len(group) > 1]
+        passes = []
+        for peers in level.values():  # groups of equal size, each of at most as many tables as one pass takes
+            count = -(-len(peers) // together.AT_ONCE)
+            passes += [group for i in range(count) if len(group := peers[i::count]) > 1]
         self._together = {group[0].name: [table.name for table in group] for group in passes}
         taken = {name for group in self._together.values() for name in group}
         return [*(family for family in families if family[0].name not in taken), *passes]
@@ -108,12 +171,6 @@ class ByRoad(Way):
         return 0.0
 
 
-def _chunks(level: list[rows.Table]) -> Iterator[list[rows.Table]]:
-    """Groups of equal size, each of at most as many tables as one pass takes."""
-    count = -(-len(level) // together.AT_ONCE)
-    return (level[i::count] for i in range(count))
-
-
 class Feeder(Keeper):
     """The keeper of tables that need no Spark."""
 
@@ -137,11 +194,9 @@ Warm = Callable[[Tell, Tell], Ending]
 def feeding(
     region: Region, *, tell: Tell = lambda _: None, news: Tell | None = None, warm: Warm | None = None
 ) -> Iterator[None]:
-    """Keep tables fresh until the block ends, with the checkpoints merged by then. Without tables nothing is started.
-
-    Tables whose rows Spark makes are fed by `warm`, else by a process with a session of its own. `tell` receives what delays a table,
-    `news`, or else `tell`, that Spark starts and writes.
-    """
+    """Keep tables fresh until the block ends, with the checkpoints merged by then. Without tables nothing is started. Tables whose rows
+    Spark makes are fed by `warm`, else by a process with a session of its own. `tell` receives what delays a table, `news`, or else `tell`,
+    that Spark starts and writes."""
     feeders: list[Ending] = []
     declared = [t for t in region.config.tables if t.kept_fresh]
     # It also fences the tables that are left to other programs.
@@ -159,8 +214,10 @@ def feeding(
             (news or tell)(f"{records} still come into {' and '.join(late)}; that takes at most a minute")
         for feeder in feeders:
             feeder.end()
-        for name, reached in behind(region).items():
-            tell(f"table {name} is left at checkpoint {reached}: its next host goes on from there")
+        with suppress(CrkafkaError):
+            left = region.plane.read(lambda reader, row: plane.late(reader, row, region.config.left_to_others))
+            for name, reached in left.items():
+                tell(f"table {name} is left at checkpoint {reached}: its next host goes on from there")
 
 
 def _waiting(region: Handle) -> dict[str, int]:
@@ -173,12 +230,4 @@ def _waiting(region: Handle) -> dict[str, int]:
 
     with suppress(CrkafkaError):
         return region.plane.read(ask)
-    return {}
-
-
-def behind(region: Handle) -> dict[str, int]:
-    """Tables that are kept fresh and lack merged checkpoints, with the checkpoint that each has reached."""
-    left = region.config.left_to_others
-    with suppress(CrkafkaError):
-        return region.plane.read(lambda reader, row: plane.late(reader, row, left))
     return {}

@@ -50,11 +50,9 @@ def open_host(region: Region, logs: Path | None = None) -> Host:
 
 @contextmanager
 def only_host(region: Region, *, say: Callable[[str], None] = lambda _: None) -> Iterator[DriverLease]:
-    """The right to run the members during the block; refused, with the holder's name, while another host lives.
-
-    The right of a killed host is freed by its dead process on this machine, or once it is no longer renewed. This configuration is
-    applied only after the right is taken: a refused host changes nothing.
-    """
+    """The right to run the members during the block; refused, with the holder's name, while another host lives. The right of a killed host
+    is freed by its dead process on this machine, or once it is no longer renewed. This configuration is applied only after the right is
+    taken: a refused host changes nothing."""
     plane, runtime = region.plane, region.runtime
     if _held(plane) is not None:
         free(region, LEASE)  # of several processes that free it, one takes the right then
@@ -68,10 +66,8 @@ def only_host(region: Region, *, say: Callable[[str], None] = lambda _: None) ->
 
 
 def check_still_ours(host: Host, right: DriverLease, *, more: str) -> None:
-    """Raise if another host has taken over, or no member will start; the caller then ends without stopping the region.
-
-    `more`: where a person finds more, for the error.
-    """
+    """Raise if another host has taken over, or no member will start; the caller then ends without stopping the region. `more`: where a
+    person finds more, for the error."""
     if right.lost is not None:
         raise right.lost
     if why := host.given_up():
@@ -88,17 +84,13 @@ def _held(plane: ControlPlane) -> Lease | None:
 
 
 def _until_free(plane: ControlPlane, runtime: Runtime, seen: Lease) -> None:
-    """Wait until the right has ended; LeaseHeld if it is renewed meanwhile.
-
-    At most for its length by our clock, since the database's may have stepped back.
-    """
+    """Wait until the right has ended; LeaseHeld if it is renewed meanwhile. At most for its length by our clock, since the database's may
+    have stepped back."""
     limit = runtime.now() + seen.length + _MARGIN
     while (now := _held(plane)) is not None and (runtime.now() < limit or not seen.length):
         if (now.token, now.until) != (seen.token, seen.until):
-            raise LeaseHeld(
-                f"The members of region {plane.region} are hosted by {now.holder} already.",
-                hint="End that host first, or leave the members to it.",
-            )
+            hint = "End that host first, or leave the members to it."
+            raise LeaseHeld(f"The members of region {plane.region} are hosted by {now.holder} already.", hint=hint)
         runtime.sleep(0.2)
 
 
@@ -110,10 +102,8 @@ def hosting(
     tell: Callable[[str], None] = lambda _: None,
     ready: Callable[[], None] = lambda: None,
 ) -> Iterator[Host]:
-    """Run members and keep declared tables fresh during the block; `tell` is called with what holds a table back.
-
-    `ready` is called once the host has its Spark session, if any: a region started earlier would wait for members.
-    """
+    """Run members and keep declared tables fresh during the block; `tell` is called with what holds a table back. `ready` is called once
+    the host has its Spark session, if any: a region started earlier would wait for members."""
     host = open_host(region, logs)
     ready()
     with running(region, host, tell=tell):

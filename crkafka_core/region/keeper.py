@@ -40,8 +40,6 @@ _HANGS = 60.0
 """Seconds after which a commit that has not ended is reported."""
 LAST = 45.0
 """Seconds for which an ending keeper still writes the checkpoints merged by then."""
-Due = list[tuple[str, Callable[[str], object]]]
-"""Tables, or the first of a family, with the work for each."""
 
 
 class Way:
@@ -217,37 +215,27 @@ class Keeper(Loop):
         unfenced, behind = self._region.plane.read(
             lambda reader, row: due(self._way.families(reader, row), reader, row)
         )
-        works: Due = [(name, self._way.fence) for name in unfenced]
+        works: list[tuple[str, Callable[[str], object]]] = [(name, self._way.fence) for name in unfenced]
         works += [(name, self._way.advance) for name in behind if name not in self._left]
         able = [(name, work) for name, work in works if self._may_begin(name)]
-        if len(able) > _AT_ONCE:  # the one that waited longest comes first
-            able = sorted(able, key=lambda each: self._began(each[0]))[: self._room()]
+        now, all_begun = self._runtime.now(), self._writing
+        if len(able) > _AT_ONCE:  # the one that waited longest comes first; one that takes long delays no other
+            under_way = sum(w.began > now - _LONG and not self._runtime.ended(w, 0.0) for w in all_begun.values())
+            began = {name: all_begun[name].began if name in all_begun else 0.0 for name, _ in able}
+            able = sorted(able, key=lambda each: began[each[0]])[: max(0, _AT_ONCE - under_way)]
         begun = [self._begin(name, work) for name, work in able]
         limit = self._runtime.now() + _TOGETHER
         for commit in begun:
             self._runtime.ended(commit, max(0.0, limit - self._runtime.now()))
         return any(commit.moved for commit in begun)
 
-    def _began(self, name: str) -> float:
-        return self._writing[name].began if name in self._writing else 0.0
-
-    def _room(self) -> int:
-        """Number of further commits that may be under way; one that takes long is not counted, and delays no other."""
-        since = self._runtime.now() - _LONG
-        return max(
-            0, _AT_ONCE - sum(w.began > since and not self._runtime.ended(w, 0.0) for w in self._writing.values())
-        )
-
     def _may_begin(self, name: str) -> bool:
         """Whether the table's last commit has ended, and its pause after a failure."""
         writing, now = self._writing.get(name), self._runtime.now()
         if writing is not None and not self._runtime.ended(writing, 0.0):
             if now - writing.began > _HANGS and not writing.warned:
-                writing.warned = True
-                self._report(
-                    name,
-                    f"table {name}: a commit has not ended for {now - writing.began:.0f} s; does its storage answer?",
-                )
+                writing.warned, silent = True, now - writing.began
+                self._report(name, f"table {name}: a commit has not ended for {silent:.0f} s; does its storage answer?")
             return False
         return now >= self._failed.get(name, (0, 0.0))[1]
 

@@ -90,10 +90,8 @@ class DriverLease:
 
 
 def free(region: Handle, kind: str) -> bool:
-    """Release leases of dead processes of this machine before they expire; False if there are none.
-
-    Should such a process still live, SQL and the table refuse its commits by its old number.
-    """
+    """Release leases of dead processes of this machine before they expire; False if there are none. Should such a process still live, SQL
+    and the table refuse its commits by its old number."""
 
     def release(tx: Tx) -> bool:
         dead = [lease for lease in leases.held(tx, kind) if _is_dead(lease)]

@@ -1,20 +1,26 @@
-"""Metrics of a region and its members in Prometheus' text format, read from SQL (SPEC R6, D3, X8)."""
+"""Metrics of a region and its members in Prometheus' text format, read from SQL, with histograms of merges and of commits to tables
+(SPEC R6, D3, X8)."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import version
 from weakref import WeakKeyDictionary
 
-from prometheus_client import CollectorRegistry, Gauge, generate_latest
+from prometheus_client import CollectorRegistry, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from crkafka_core.model.errors import ServiceUnavailable
 from crkafka_core.model.phase import Phase
-from crkafka_core.plane.lateness import TableLag
-from crkafka_core.plane.status import Status
+from crkafka_core.plane.lateness import Landed, TableLag, landed
+from crkafka_core.plane.status import Status, status_of
 from crkafka_core.region.region import Region
-from crkafka_core.region.timings import Timings
+
+SHORT = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+"""Upper bounds of buckets in seconds, for durations that are usually milliseconds."""
+LONG = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3600.0)
+"""Upper bounds of buckets for tables, some of which wait for Spark."""
 
 GAUGES: dict[str, tuple[str, str, float]] = {
     "nPartitionsAssigned": ("partitions_assigned", "Partitions that the member holds.", 1),
@@ -43,8 +49,47 @@ _OF_TABLES: tuple[tuple[str, str, Callable[[TableLag], float]], ...] = (
     ("spoilt", "1 when too many of the latest records could not be decoded.", lambda lag: bool(lag.spoilt)),
 )
 
-_TIMINGS: WeakKeyDictionary[Region, Timings] = WeakKeyDictionary()
-"""Timings of each region of this process."""
+
+class Timings:
+    """Histograms of one region, which begin at zero with the process, like Prometheus counters."""
+
+    def __init__(self, region: Region) -> None:
+        self._region, self._name = region, region.config.region
+        self._last: Landed | None = None
+        self._turn = threading.Lock()
+
+        def histogram(name: str, text: str, bounds: tuple[float, ...], *labels: str) -> Histogram:
+            return Histogram(f"crkafka_{name}_seconds", text, ["region", *labels], buckets=bounds, registry=None)
+
+        drained = "How long members stood still for a checkpoint: its longest drain."
+        committed = "From the merge of a checkpoint to the commit that brought it into the table."
+        pause = histogram("region_pause", drained, SHORT)
+        merge = histogram("region_merge", "From the opening of a cut to its merge.", SHORT)
+        self._fresh = histogram("table_freshness", committed, LONG, "table")
+        self._all = (pause, merge, self._fresh)
+        self._pause, self._merge = pause.labels(self._name), merge.labels(self._name)
+
+    def status(self) -> Status:
+        """The region's status; counts what has landed since the last call."""
+        with self._turn:
+            status, new = self._region.plane.read(
+                lambda reader, row: (status_of(reader, row), landed(reader, row, self._last))
+            )
+            self._last = new
+            for checkpoint in new.merged:
+                self._pause.observe(checkpoint.drain_ms / 1000)
+                self._merge.observe(max(0.0, checkpoint.merged_at - checkpoint.opened_at))
+            for table, waited in new.waited.items():
+                for seconds in waited:
+                    self._fresh.labels(self._name, table).observe(seconds)
+            return status
+
+    def families(self) -> Iterator[Metric]:
+        for histogram in self._all:
+            for family in histogram.collect():
+                # Creation times of the histograms are no metrics of the region.
+                family.samples = [sample for sample in family.samples if not sample.name.endswith("_created")]
+                yield family
 
 
 class _Collector:
@@ -52,29 +97,12 @@ class _Collector:
         self._status, self._timings = status, timings
 
     def collect(self) -> Iterator[Metric]:
-        r = self._status.region
+        s, r = self._status, self._status.region
         yield self._gauge("build_info", "1, with the version that runs.", "version", [(version("crkafka"), 1)])
         phases = [(str(phase), phase is r.phase) for phase in Phase]
         yield self._gauge("region_phase", "1 for the phase that the region is in.", "phase", phases)
-        yield from self._of_region()
-        for name, text, value in _OF_TABLES:
-            values = [(lag.table.name, value(lag)) for lag in self._status.lags]
-            yield self._gauge(f"table_{name}", text, "table", values)
-        yield from self._of_members()
-        yield from self._of_topics()
-        yield from self._timings.families()
-
-    def _gauge(self, name: str, text: str, label: str, values: Iterable[tuple[str, float]]) -> Metric:
-        """A value for each of the region's parts, such as its tables."""
-        return self._metric(GaugeMetricFamily(f"crkafka_{name}", text, labels=["region", label]), values)
-
-    def _metric(self, family: GaugeMetricFamily | CounterMetricFamily, values: Iterable[tuple[str, float]]) -> Metric:
-        for part, value in values:
-            family.add_metric([self._status.region.name, part], float(value))
-        return family
-
-    def _of_region(self) -> Iterator[Metric]:
-        s, r = self._status, self._status.region
+        missed = "1 when the last stop came about without the promised last cut."
+        wanted = 0 if r.phase is Phase.IDLE else r.members_wanted
         for name, text, value in (
             ("epoch", "Raised by every reset and abort.", r.epoch),
             ("head", "The latest merged checkpoint.", r.head),
@@ -82,24 +110,20 @@ class _Collector:
             ("handover", "1 while a rebalance or a loss merges first what is submitted.", bool(r.handover_json)),
             ("last_cut_timestamp_seconds", "When the last cut was completed, by the database's clock.", r.last_cut_at),
             ("stopped", "1 when the region has stopped itself, and waits for a person.", r.phase is Phase.STOPPED),
-            (
-                "last_cut_missed",
-                "1 when the last stop came about without the promised last cut.",
-                bool(s.last_cut_missed),
-            ),
+            ("last_cut_missed", missed, bool(s.last_cut_missed)),
             ("alarmed", "1 for an alarm: stopped, no merge for three periods, not settled.", bool(s.alarm)),
             ("no_merge", "1 when no checkpoint was merged for three periods of the trigger.", bool(s.no_merge)),
-            (
-                "members_wanted",
-                "Wanted number of members; 0 for an idle region.",
-                0 if r.phase is Phase.IDLE else r.members_wanted,
-            ),
+            ("members_wanted", "Wanted number of members; 0 for an idle region.", wanted),
             ("members_live", "Members that hold a lease.", len(s.live)),
             ("unfenced_tables", "Declared tables without the fence of the latest rewind.", len(s.unfenced)),
         ):
             gauge = GaugeMetricFamily(f"crkafka_region_{name}", text, labels=["region"])
             gauge.add_metric([r.name], float(value))
             yield gauge
+        for name, text, of_table in _OF_TABLES:
+            yield self._gauge(f"table_{name}", text, "table", [(lag.table.name, of_table(lag)) for lag in s.lags])
+        yield from self._of_members()
+        yield from self._timings.families()
 
     def _of_members(self) -> Iterator[Metric]:
         live = self._status.live
@@ -108,18 +132,29 @@ class _Collector:
             yield self._gauge(f"member_{name}", text, "member", values)
         for key, (name, text) in COUNTERS.items():
             counter = CounterMetricFamily(f"crkafka_member_{name}", text, labels=["region", "member"])
-            yield self._metric(counter, [(m.name, m.metrics.get(key, 0)) for m in live])
-
-    def _of_topics(self) -> Iterator[Metric]:
+            yield self._filled(counter, [(m.name, m.metrics.get(key, 0)) for m in live])
         text = "Offsets between what is submitted and the high watermarks of the topic's partitions."
         lags = [(topic, records) for topic, (_, records) in self._status.topics.items()]
         yield self._gauge("topic_lag_records", text, "topic", lags)
         margins: dict[str, int] = {}
-        for m in self._status.live:
+        for m in live:
             for topic, left in (m.metrics.get("retentionMargins") or {}).items():
                 margins[topic] = min(left, margins.get(topic, left))
         text = "Offsets between what retention has deleted and the position of the topic's nearest partition."
         yield self._gauge("topic_retention_margin_records", text, "topic", margins.items())
+
+    def _gauge(self, name: str, text: str, label: str, values: Iterable[tuple[str, float]]) -> Metric:
+        """A value for each of the region's parts, such as its tables."""
+        return self._filled(GaugeMetricFamily(f"crkafka_{name}", text, labels=["region", label]), values)
+
+    def _filled(self, family: GaugeMetricFamily | CounterMetricFamily, values: Iterable[tuple[str, float]]) -> Metric:
+        for part, value in values:
+            family.add_metric([self._status.region.name, part], float(value))
+        return family
+
+
+_TIMINGS: WeakKeyDictionary[Region, Timings] = WeakKeyDictionary()
+"""Timings of each region of this process."""
 
 
 def prometheus(region: Region) -> str:

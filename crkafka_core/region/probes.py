@@ -17,9 +17,8 @@ from crkafka_core.config import redact
 from crkafka_core.model.errors import ConfigError, CrkafkaError, ServiceUnavailable
 from crkafka_core.model.phase import Phase
 from crkafka_core.plane.status import Status
-from crkafka_core.region.metrics import exposed
+from crkafka_core.region.metrics import Timings, exposed
 from crkafka_core.region.region import Region
-from crkafka_core.region.timings import Timings
 
 _log = logging.getLogger(__name__)
 SILENT = 60.0
@@ -66,10 +65,8 @@ class _Question:
         try:
             return asked.result(ANSWER_WITHIN)
         except TimeoutError:
-            raise ServiceUnavailable(
-                f"The control plane has not answered within {ANSWER_WITHIN:.0f} s.",
-                hint="Is the database up, and the network between?",
-            ) from None
+            text = f"The control plane has not answered within {ANSWER_WITHIN:.0f} s."
+            raise ServiceUnavailable(text, hint="Is the database up, and the network between?") from None
 
     def _ask(self, asked: Future[Status]) -> None:
         try:
@@ -88,7 +85,11 @@ def ready(status: Status) -> str:
 @contextmanager
 def serving(region: Region, address: str, pulse: Pulse) -> Iterator[str]:
     """Answer at `HOST:PORT` during the block; yields the URL. Port 0: any free one."""
-    host, port = _parts(address)
+    host, _, port = address.rpartition(":")
+    if not port.isdecimal() or int(port) > 65535:
+        hint = "Write HOST:PORT, as 127.0.0.1:9400."
+        raise ConfigError(f"{address!r} is not an address to serve metrics at.", hint=hint)
+    host = host.strip("[]")
     timings = Timings(region)
     question = _Question(timings)
 
@@ -104,26 +105,16 @@ def serving(region: Region, address: str, pulse: Pulse) -> Iterator[str]:
         return (503, f"{trouble}\n") if trouble else (200, "ok\n")
 
     try:
-        server = _Server((host, port), _handler(answer))
+        server = _Server((host, int(port)), _handler(answer))
     except OSError as error:
-        raise ConfigError(
-            f"Metrics cannot be served at {address}: {error.strerror or error}.", hint="Choose another address."
-        ) from error
+        text = f"Metrics cannot be served at {address}: {error.strerror or error}."
+        raise ConfigError(text, hint="Choose another address.") from error
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.2}, name="metrics", daemon=True).start()
     try:
         yield f"http://{host or '127.0.0.1'}:{server.server_address[1]}"
     finally:
         server.shutdown()
         server.server_close()
-
-
-def _parts(address: str) -> tuple[str, int]:
-    host, _, port = address.rpartition(":")
-    if not port.isdecimal() or int(port) > 65535:
-        raise ConfigError(
-            f"{address!r} is not an address to serve metrics at.", hint="Write HOST:PORT, as 127.0.0.1:9400."
-        )
-    return host.strip("[]"), int(port)
 
 
 class _Server(ThreadingHTTPServer):
@@ -144,11 +135,9 @@ def _handler(answer: Callable[[str], tuple[int, str]]) -> type[BaseHTTPRequestHa
                 code, text = answer(self.path.partition("?")[0])
             except CrkafkaError as error:
                 code, text = 503, f"{redact(str(error))}\n"
-            body = text.encode()
+            body, of_metrics = text.encode(), self.path == "/metrics"
             self.send_response(code)
-            self.send_header(
-                "Content-Type", CONTENT_TYPE_LATEST if self.path == "/metrics" else "text/plain; charset=utf-8"
-            )
+            self.send_header("Content-Type", CONTENT_TYPE_LATEST if of_metrics else "text/plain; charset=utf-8")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)

@@ -19,10 +19,8 @@ from crkafka_core.segments.storage import Storage
 
 
 def refuse_other_keys(was: str, config: RegionConfig, known: Iterable[Table]) -> None:
-    """Refuse other keys of a table with rows. `was`: the present configuration, as JSON.
-
-    A writer would refuse them too, but only once the region has the new configuration and the table is late.
-    """
+    """Refuse other keys of a table with rows. `was`: the present configuration, as JSON. A writer would refuse them too, but only once the
+    region has the new configuration and the table is late."""
     before = {table["name"]: tuple(table.get("keys", ())) for table in json.loads(was or "{}").get("tables", ())}
     filled = {table.name for table in known if table.version}
     for table in config.tables:
@@ -49,9 +47,8 @@ def refuse_other_templates(config: RegionConfig, known: Iterable[Table]) -> None
                     hint="Nothing was changed. Write the template as it was; or give a new one another name and path, which fills its "
                     "tables from what is kept.",
                 )
-        if (topic_of(row.shape) or by_value(row.shape)) and config.table(
-            name_of(row.shape) or row.name, row.shape
-        ) is None:
+        of_template = topic_of(row.shape) or by_value(row.shape)
+        if of_template and config.table(name_of(row.shape) or row.name, row.shape) is None:
             gone.append(row.name)
     if gone:
         lines = ", ".join(f"`crkafka tables undeclare {name}`" for name in gone)
@@ -71,11 +68,8 @@ def declare_new(plane: ControlPlane, config: RegionConfig, *, by: str) -> None:
 
 def refuse_storage_without_segments(plane: ControlPlane, config: RegionConfig, was: str) -> None:
     """Refuse a new storage without segments that a table still has to take: it would wait for ever. `was`: the old configuration."""
-    before = json.loads(was or "{}")
-    if not before or (before.get("storage"), before.get("storage_options", {})) == (
-        config.storage,
-        config.storage_options,
-    ):
+    before, now = json.loads(was or "{}"), (config.storage, config.storage_options)
+    if not before or (before.get("storage"), before.get("storage_options", {})) == now:
         return
     waits = plane.read(tables.first_that_waits)
     if waits is not None and not Storage.of(config).exists(waits[1].path):

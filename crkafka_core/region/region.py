@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Literal, NoReturn, Self
 
@@ -69,18 +69,12 @@ class Region:
         config = self.config
         for table in config.tables:
             config.check_place(table)
-        tables = tuple(
-            rows.Table(
-                config.region,
-                t.name,
-                t.format,
-                t.path,
-                shape=t.shape or "",
-                output=t.output or "",
-                layout=plane_tables.FILES if config.on_road(t) else "",
+        tables = []
+        for t in config.tables:
+            layout, shape, output = plane_tables.FILES if config.on_road(t) else "", t.shape or "", t.output or ""
+            tables.append(
+                rows.Table(config.region, t.name, t.format, t.path, layout=layout, shape=shape, output=output)
             )
-            for t in config.tables
-        )
         fresh = rows.Region(
             name=config.region,
             uid=uuid.uuid4().hex,
@@ -92,19 +86,14 @@ class Region:
             subscription_json=subscription.dump(config.topics, config.pattern),
         )
         if configure:
-            self._refuse_what_stays()
-        made = life.declare(self.plane.store, fresh, tables, configure=configure)
+            with suppress(NoSuchRegion):
+                was, known = self.plane.read(lambda reader, row: (row.config_json, life.tables_of(reader)))
+                refuse_other_keys(was, config, known)
+                refuse_other_templates(config, known)
+                refuse_storage_without_segments(self.plane, config, was)
+        made = life.declare(self.plane.store, fresh, tuple(tables), configure=configure)
         templates.declare_new(self.plane, config, again=again, by=whoami())
         return made
-
-    def _refuse_what_stays(self) -> None:
-        try:
-            was, known = self.plane.read(lambda reader, row: (row.config_json, life.tables_of(reader)))
-        except NoSuchRegion:
-            return
-        refuse_other_keys(was, self.config, known)
-        refuse_other_templates(self.config, known)
-        refuse_storage_without_segments(self.plane, self.config, was)
 
     def start(
         self, *, by: str = "", restored: Literal["", "rewind", "initial"] = "", moved: bool = False
@@ -113,6 +102,12 @@ class Region:
 
         `moved`: the control plane has another address than before, and takes over its segments; else it is refused as a copy.
         """
+
+        def trust_and_start(tx: Tx) -> rows.Region | WentBack:
+            """In one transaction: between two, another process may note that SQL went back, which forbids the start (SPEC G10)."""
+            trusted = restoring.trust(tx, seen, by=by or whoami())
+            return trusted if isinstance(trusted, WentBack) else life.start(tx, by=by or whoami())
+
         storage, admin = self.storage(), self.admin()
         self._check_group(admin)
         outside = look_outside(self.plane, storage, admin, self.config.group_id, claim=moved)
@@ -127,7 +122,7 @@ class Region:
                 check_available(self.plane, self.admin(), head, otherwise=otherwise)
             row = self.plane.do(lambda tx: restoring.rewind(tx, seen, by=by or whoami(), initial=initial))
         else:
-            row = self.plane.do(lambda tx: _trust_and_start(tx, seen, by=by or whoami()))
+            row = self.plane.do(trust_and_start)
         retiring.own(self.plane, storage, row)
         return row
 
@@ -142,12 +137,14 @@ class Region:
     def _check_group(self, admin: Admin) -> None:
         """Refuse another region's group, or a changed group, before members start (SPEC G1)."""
         config = self.config
-        region = self.plane.read(lambda _, row: row)
+        region, bound = self.plane.read(
+            lambda reader, row: (row, row.group_id or members.regions_of(reader, config.group_id))
+        )
         if not region.head:
             from crkafka_core.member.group_owner import refuse_anothers_now
 
             refuse_anothers_now(config, region.uid)
-        if not self.plane.read(lambda reader, row: row.group_id or members.regions_of(reader, config.group_id)):
+        if not bound:
             return  # no region has a group yet: Kafka is not needed
         cluster = admin.cluster_id()
         self.plane.read(
@@ -189,7 +186,9 @@ class Region:
         except NotRunning:
             owner.end_deletion(storage, name)
             raise
-        files = retiring.delete_all(storage, uid)
+        files = sum(1 for _ in storage.list(uid))
+        storage.delete_folder(uid)
+        owner.remove(storage, uid)
         owner.end_deletion(storage, name)
         return files
 
@@ -270,16 +269,9 @@ class Region:
         from crkafka_core.lake import erase
 
         erase.note_again(self)  # what was erased before a rewind is known by segments, which may leave now
+        about = {"group_id": self.config.group_id, "holder": whoami()}
         with closing(self.admin()) as admin:
-            return retiring.retire(
-                self.plane,
-                self.storage(),
-                admin,
-                group_id=self.config.group_id,
-                holder=whoami(),
-                progress=progress,
-                runtime=self.runtime,
-            )
+            return retiring.retire(self.plane, self.storage(), admin, **about, progress=progress, runtime=self.runtime)
 
     def forget(self, topic: str, *, by: str = "") -> int:
         """Carry a deleted or unsubscribed topic forward from now on (SPEC S4)."""
@@ -327,9 +319,9 @@ class Region:
         """Live checkpoints, retired ones included, newest first."""
         return self.plane.read(lambda reader, _: checkpoints.newest(reader, limit, checkpoints.LIVE))
 
-    def driver(self, *, holder: str = "", data: str = "{}") -> DriverLease:
+    def driver(self, *, data: str = "{}") -> DriverLease:
         """The lease for driving cuts; a second driver is refused with the holder's name (SPEC A6)."""
-        return DriverLease(self.plane, leases.DRIVER, holder or whoami(), data=data, runtime=self.runtime)
+        return DriverLease(self.plane, leases.DRIVER, whoami(), data=data, runtime=self.runtime)
 
     # Connections
 
@@ -342,7 +334,7 @@ class Region:
         return Storage.of(self.config)
 
     @contextmanager
-    def hosted(self, *, progress: Progress = silent, settle: bool = True) -> Iterator[Self]:
+    def hosted(self, *, progress: Progress = silent) -> Iterator[Self]:
         """Run members on the configured host during the block, then stop the region.
 
         Raises if Kafka does not answer: members would wait for it without end.
@@ -356,15 +348,8 @@ class Region:
             self.start()
             with hosting(self):
                 try:
-                    if settle:
-                        waiting.until_running(self.plane, 0, progress)
+                    waiting.until_running(self.plane, 0, progress)
                     yield self
                 finally:
                     if right.lost is None:
                         self.stop(progress=progress)
-
-
-def _trust_and_start(tx: Tx, seen: restoring.Seen, *, by: str) -> rows.Region | WentBack:
-    """Trust and start in one transaction: between two, another process may note that SQL went back, which forbids the start (SPEC G10)."""
-    trusted = restoring.trust(tx, seen, by=by)
-    return trusted if isinstance(trusted, WentBack) else life.start(tx, by=by)

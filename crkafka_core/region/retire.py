@@ -43,11 +43,9 @@ def retire(
     progress: Callable[[str], None],
     runtime: Runtime = THREADS,
 ) -> Retired:
-    """Retire the checkpoints that may be; the next call completes an interrupted one (SPEC T3).
-
-    First it checks whether the control plane went back: one that was restored from a backup, or copied, would delete files of its newer
-    state or its original as orphans (SPEC G10).
-    """
+    """Retire the checkpoints that may be; the next call completes an interrupted one (SPEC T3). First it checks whether the control plane
+    went back: one that was restored from a backup, or copied, would delete files of its newer state or its original as orphans (SPEC
+    G10)."""
     with DriverLease(plane, "retire", holder, runtime=runtime) as lease:
         plane.read(lambda _, region: restored.refuse(region))
         outside = look_outside(plane, storage, kafka, group_id)
@@ -102,11 +100,3 @@ def collect_orphans(plane: ControlPlane, storage: Storage, region: Region, files
 def own(plane: ControlPlane, storage: Storage, region: Region) -> None:
     """Write the mark of ownership with the numbers issued so far, by which a copy or an older state is refused (SPEC T3)."""
     owner.claim(storage, region.uid, plane.place(), epoch=region.epoch, checkpoint=region.opened)
-
-
-def delete_all(storage: Storage, uid: str) -> int:
-    """Remove every file of a deleted region."""
-    files = sum(1 for _ in storage.list(uid))
-    storage.delete_folder(uid)
-    owner.remove(storage, uid)
-    return files

@@ -49,10 +49,8 @@ def until(
         if _DURATION.sub("", before) != _DURATION.sub("", answered):
             progress(answered)
         if end is not None and time.monotonic() >= end:
-            raise NotSettled(
-                f"Region {plane.region} did not get there within {timeout:.0f} s: {reported}.",
-                hint="See `crkafka show`.",
-            )
+            text = f"Region {plane.region} did not get there within {timeout:.0f} s: {reported}."
+            raise NotSettled(text, hint="See `crkafka show`.")
         if due:
             plane.do(advance.advance)
         plane.wait(region.version, TICK)
@@ -64,10 +62,8 @@ def until_running(plane: ControlPlane, epoch: int, progress: Progress, *, timeou
     def answer(reader: Reader, region: Region) -> Region | str:
         refuse_stopped(region)
         if region.phase is Phase.IDLE and region.wanted is Wanted.STOP:
-            raise NotRunning(
-                f"Region {region.name} is idle and not wanted to run: there is nothing to wait for.",
-                hint="`crkafka start` or `crkafka host` starts it.",
-            )
+            text = f"Region {region.name} is idle and not wanted to run: there is nothing to wait for."
+            raise NotRunning(text, hint="`crkafka start` or `crkafka host` starts it.")
         if region.phase in (Phase.RUNNING, Phase.CUTTING) and region.epoch >= epoch:
             return region
         return f"{region.phase.lower()}: {waits_for(reader, region) or 'about to resume'}"
@@ -77,9 +73,8 @@ def until_running(plane: ControlPlane, epoch: int, progress: Progress, *, timeou
 
 def refuse_stopped(region: Region) -> None:
     if region.phase is Phase.STOPPED:
-        raise RegionStopped(
-            f"Region {region.name} is stopped: {region.stop_reason}", hint="Mend it, then `crkafka start`."
-        )
+        text = f"Region {region.name} is stopped: {region.stop_reason}"
+        raise RegionStopped(text, hint="Mend it, then `crkafka start`.")
 
 
 def until_idle(plane: ControlPlane, progress: Progress) -> Region:
@@ -90,10 +85,8 @@ def until_idle(plane: ControlPlane, progress: Progress) -> Region:
             return region
         refuse_stopped(region)
         if region.wanted is Wanted.RUN:
-            raise Refused(
-                f"Region {region.name} was started again before it had come to its end.",
-                hint="It runs on; `crkafka stop` stops it.",
-            )
+            text = f"Region {region.name} was started again before it had come to its end."
+            raise Refused(text, hint="It runs on; `crkafka stop` stops it.")
         waits = "" if region.phase is Phase.CUTTING else waits_for(reader, region)
         return f"{region.phase.lower()}: the last cut {f'waits: {waits}' if waits else 'is on its way'}"
 
@@ -123,10 +116,8 @@ def until_merged(plane: ControlPlane, checkpoint: int, progress: Progress) -> Ch
         progress(f"cut {checkpoint}: {cut.note}")
         return cut
     if not cut.merged_at:
-        raise CutAborted(
-            f"Cut {checkpoint} of region {plane.region} was aborted: {cut.note}",
-            hint="The region resets to its head by itself.",
-        )
+        text = f"Cut {checkpoint} of region {plane.region} was aborted: {cut.note}"
+        raise CutAborted(text, hint="The region resets to its head by itself.")
     without = f", without {', '.join(cut.without)}" if cut.without else ""
     progress(f"checkpoint {checkpoint}: {plural(cut.rows, 'row')}{without}")
     return cut
@@ -135,7 +126,6 @@ def until_merged(plane: ControlPlane, checkpoint: int, progress: Progress) -> Ch
 def _row(reader: Reader, region: Region, checkpoint: int) -> Checkpoint:
     row = reader.get(Checkpoint, checkpoint)
     if row is None:
-        raise NoSuchCheckpoint(
-            f"Region {region.name} has no checkpoint {checkpoint}.", hint="`crkafka checkpoints` lists them."
-        )
+        hint = "`crkafka checkpoints` lists them."
+        raise NoSuchCheckpoint(f"Region {region.name} has no checkpoint {checkpoint}.", hint=hint)
     return row

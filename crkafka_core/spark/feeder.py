@@ -25,7 +25,7 @@ from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.rows import Region, Table
 from crkafka_core.plane import tables as plane
 from crkafka_core.plane.passes import AT_ONCE
-from crkafka_core.region.joining import Joining
+from crkafka_core.region.feeder import Joining
 from crkafka_core.region.keeper import Keeper, Tell, Way
 from crkafka_core.spark import java_log, launch, location, tables
 from crkafka_core.still import starting, telling

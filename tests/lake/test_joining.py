@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from crkafka_core.lake import compact
-from crkafka_core.region import joining
+from crkafka_core.region import feeder
 from crkafka_core.region.feeder import ByRoad, Feeder
 from tests.lake.rig import Iceberg, Rig
 
@@ -19,7 +19,7 @@ def test_K6_a_table_has_few_small_files_however_long_it_is_written(
     kind: type[Rig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compact, "CROWD", 10)
-    monkeypatch.setattr(joining, "EVERY", 5)
+    monkeypatch.setattr(feeder, "EVERY", 5)
     rig, told, most = kind(tmp_path), list[str](), 0
     keeper = Feeder(rig.region, tell=told.append, means=rig.means)
     for number in range(1, 41):
@@ -48,7 +48,7 @@ def test_K6_joining_ends_with_its_keeper(tmp_path: Path, monkeypatch: pytest.Mon
         return compact.Maintained(name)
 
     monkeypatch.setattr(compact, "join_crowds", join)
-    monkeypatch.setattr(joining, "EVERY", 1)
+    monkeypatch.setattr(feeder, "EVERY", 1)
     rig = Rig(tmp_path)
     keeper = Feeder(rig.region, means=rig.means)
     rig.land(1)
