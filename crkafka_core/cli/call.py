@@ -1,12 +1,15 @@
-"""Common parts of verbs: the configuration and its options, the answer as text or as JSON, the question before something is destroyed."""
+"""Common parts of verbs: the configuration and its options, the answer as text or as JSON, the question before something is destroyed; the
+control plane alone, without Kafka and Spark; a Spark session, at its first use."""
 
 from __future__ import annotations
 
 import functools
 import os
+import signal
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -14,13 +17,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 
 from crkafka_core import logs
-from crkafka_core.cli.output import note, print_json, progress
+from crkafka_core.cli.output import Say, note, print_json, progress
 from crkafka_core.model.errors import ConfigError, Refused
 from crkafka_core.model.visible import visible
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from crkafka_core.config import RegionConfig
     from crkafka_core.config.address import Address
+    from crkafka_core.lake.means import Maker
+    from crkafka_core.lake.pool import Pool
+    from crkafka_core.lake.road import Means
+    from crkafka_core.plane.transact import ControlPlane
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T", "RegionConfig", "Address")
@@ -43,7 +52,6 @@ class Call:
         return self.config_file or (Path(named) if named else DEFAULT_FILE if DEFAULT_FILE.exists() else None)
 
     def config(self) -> RegionConfig:
-        """Load the configuration."""
         from crkafka_core.config import RegionConfig
 
         return self._loaded(RegionConfig.load)
@@ -61,10 +69,8 @@ class Call:
     def _loaded(self, load: Callable[..., T]) -> T:
         file = self.file
         if file is None:
-            raise ConfigError(
-                f"There is no {DEFAULT_FILE} in {Path.cwd()}.",
-                hint="Name a configuration with -c FILE or $CRKAFKA_CONFIG.",
-            )
+            hint = "Name a configuration with -c FILE or $CRKAFKA_CONFIG."
+            raise ConfigError(f"There is no {DEFAULT_FILE} in {Path.cwd()}.", hint=hint)
         loaded = load(file, region=self.region_name)
         logs.about(loaded.region)
         return loaded
@@ -106,11 +112,7 @@ def register(name: str, *, group: click.Group | None = None, only_rows: bool = F
             call = called(config_file, region_name)
             return function(call.address() if only_rows else call.config(), **options)
 
-        ready = click.command(name)(config_options(command))
-        if group is None:
-            COMMANDS[name] = ready
-        else:
-            group.add_command(ready)
+        (COMMANDS if group is None else group.commands)[name] = click.command(name)(config_options(command))
         return function
 
     return made
@@ -124,11 +126,9 @@ def verb(
     group: click.Group | None = None,
     only_rows: bool = False,
 ) -> Callable[[F], F]:
-    """Makes a command of a plain function, which takes the configuration and its options, and returns an `Answer`.
-
-    `doing`: the function also takes `say`, and its steps are shown. `asks`: the question for the same arguments before something is
-    destroyed; "" for no question. `group`: the command is one of this group's. `only_rows`: its configuration is an `Address`.
-    """
+    """Makes a command of a plain function, which takes the configuration and its options, and returns an `Answer`. `doing`: the function
+    also takes `say`, and its steps are shown. `asks`: the question for the same arguments before something is destroyed; "" for no
+    question. `group`: the command is one of this group's. `only_rows`: its configuration is an `Address`."""
 
     def made(function: F) -> F:
         @functools.wraps(function)
@@ -147,18 +147,10 @@ def verb(
 
 
 def config_options(command: F) -> F:
-    """Adds -c and -r."""
-    command = click.option(
-        "-r", "--region", "region_name", metavar="NAME", help="A region of the file, if it has several."
-    )(command)
-    return click.option(
-        "-c",
-        "--config",
-        "config_file",
-        type=click.Path(path_type=Path),
-        metavar="FILE",
-        help="The region's configuration.",
-    )(command)
+    file, several = click.Path(path_type=Path), "A region of the file, if it has several."
+    command = click.option("-r", "--region", "region_name", metavar="NAME", help=several)(command)
+    about = "The region's configuration."
+    return click.option("-c", "--config", "config_file", type=file, metavar="FILE", help=about)(command)
 
 
 def called(config_file: Path | None, region_name: str | None) -> Call:
@@ -178,16 +170,13 @@ def number(least: float, most: float = MOST, *, kind: type[int] | type[float] = 
         if least <= value <= most:
             return value
         # The bound of SQL is named only to a person who exceeds it.
-        bounds = (
-            f"from {least} to {most}" if most != MOST else f"at most {MOST}" if value > MOST else f"at least {least}"
-        )
-        raise click.BadParameter(f"must be {bounds}, not {text}")
+        bound = f"at most {MOST}" if value > MOST else f"at least {least}"
+        raise click.BadParameter(f"must be {f'from {least} to {most}' if most != MOST else bound}, not {text}")
 
     return convert
 
 
 def json_option(command: F) -> F:
-    """Adds --json."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
 
 
@@ -202,3 +191,48 @@ def confirm(what: str, *, yes: bool) -> None:
         raise click.UsageError(f"{what} Say --yes to do it.")
     if not click.confirm(f"{what} Go on?", err=True):
         raise Refused("Nothing was done.")
+
+
+@contextmanager
+def control_plane(config: RegionConfig | Address) -> Iterator[ControlPlane]:
+    """The region's control plane, closed at the end of the block."""
+    from crkafka_core.plane import transact
+
+    with closing(transact.open_store(config.resolved_control_plane())) as store:
+        yield transact.ControlPlane(store, config.region)
+
+
+def means(config: RegionConfig, say: Say, *, then: str = "", pool: Pool | None = None) -> Means:
+    """The means to write tables; Spark starts when it has rows to make. `then` is the step that follows its start."""
+    from crkafka_core.lake.road import Means
+
+    session = lazy_session(config, say, then=then)
+
+    def frames(*given: Any) -> Maker:
+        from crkafka_core.spark.frame_shape import FrameShape
+
+        return FrameShape(session(), *given)
+
+    return Means(pool=pool, frames=frames)
+
+
+def lazy_session(config: RegionConfig, say: Say, *, then: str = "") -> Callable[[], SparkSession]:
+    """Opens the configured session at the first call, and returns it at later ones. `then` is the step that follows, for callers that name
+    none. What Java writes goes to a log, which is named only if the verb fails."""
+
+    @functools.cache
+    def opened_session() -> SparkSession:
+        from crkafka_core.spark import java_log, session
+
+        jars = session.fetches(config)
+        say("Spark starts" + (f"; it fetches the jars of {' and '.join(jars)} first" if jars else ""))
+        interrupt = signal.getsignal(signal.SIGINT)
+        opened = session.open_session(config, log=java_log.path())
+        if threading.current_thread() is threading.main_thread():
+            # PySpark's handler asks Java over the connection whose answer it interrupts, and reads that answer as an error.
+            signal.signal(signal.SIGINT, interrupt)
+        if then:
+            say(then)
+        return opened
+
+    return opened_session

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass
 from importlib import metadata
@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from crkafka_core import maven
-from crkafka_core.cli.resources import control_plane
+from crkafka_core.cli.call import control_plane
 from crkafka_core.config import BadConfiguration, RegionConfig, catalogs, redact
 from crkafka_core.config.changes import Change, changes
 from crkafka_core.config.location import in_catalog, is_local, sqlite_file
@@ -20,14 +20,7 @@ from crkafka_core.config.typed import TypedConfig
 from crkafka_core.control import Place
 from crkafka_core.kafka.properties import DEFAULTS, RECEIVED_BESIDE, RECEIVED_BYTES, client_properties
 from crkafka_core.member.group_owner import refuse_anothers, refuse_anothers_now
-from crkafka_core.model.errors import (
-    ConfigError,
-    DataLoss,
-    NoControlPlane,
-    Refused,
-    WentBack,
-    WrongRegion,
-)
+from crkafka_core.model.errors import ConfigError, DataLoss, NoControlPlane, Refused, WentBack, WrongRegion
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Group, Initial, Region, Table
 from crkafka_core.plane import alarms, life, restored, starts
@@ -57,20 +50,12 @@ def stored(config: RegionConfig) -> Stored:
         _can_be_made(file, f"The file {file} cannot be made", "control_plane")
         return Stored()
     try:
-        return _stored(config)
+        with control_plane(config) as plane, plane.store.read(config.region) as reader:
+            groups, tables = tuple(life.all_groups(reader)), tuple(life.tables_of(reader))
+            initials = tuple(starts.known(reader).values())
+            return Stored(reader.get(Region), groups, initials, tables, plane.store.place())
     except NoControlPlane:  # a database without our tables
         return Stored()
-
-
-def _stored(config: RegionConfig) -> Stored:
-    with control_plane(config) as plane, plane.store.read(config.region) as reader:
-        return Stored(
-            reader.get(Region),
-            tuple(life.all_groups(reader)),
-            tuple(starts.known(reader).values()),
-            tuple(life.tables_of(reader)),
-            plane.store.place(),
-        )
 
 
 def _can_be_made(file: Path, refused: str, key: str) -> None:
@@ -82,7 +67,7 @@ def _can_be_made(file: Path, refused: str, key: str) -> None:
         raise ConfigError(f"{refused}: {error.strerror}.", hint=f"Choose another path in {key}.") from None
 
 
-def references(config: RegionConfig, _: Stored) -> str:
+def references(config: RegionConfig) -> str:
     config.resolve()
     if (registry := config.registry) is not None:
         for key, value in {"url": registry.url, "user.password": registry.user, **registry.headers}.items():
@@ -95,20 +80,24 @@ def region(config: RegionConfig, stored: Stored) -> str:
     row = stored.row
     if row is None:
         return "does not exist yet: `crkafka init` makes it"
-    text = f"{row.phase}"
     changed = since(row, config)
     refuse(row, config)
+    parts = [str(row.phase)]
     if changed:
-        text += f"; changed since `crkafka init`: {'; '.join(map(str, changed))}. Run it again, then restart the host"
+        parts.append(
+            f"changed since `crkafka init`: {'; '.join(map(str, changed))}. Run it again, then restart the host"
+        )
     if otherwise := read_otherwise(changed):
-        text += f"; {otherwise}"
+        parts.append(otherwise)
     if row.members_wanted != config.members:
-        text += f"; `crkafka scale` wants {plural(row.members_wanted, 'member')}, the configuration {config.members}"
-    return text
+        parts.append(
+            f"`crkafka scale` wants {plural(row.members_wanted, 'member')}, the configuration {config.members}"
+        )
+    return "; ".join(parts)
 
 
 def since(row: Region, config: RegionConfig) -> list[Change]:
-    """Differences between the file and the region's row."""
+    """Changes of the configuration since the last `init`."""
     if not row.config_json:
         return []
     try:
@@ -131,10 +120,8 @@ def read_otherwise(before: Iterable[Change]) -> str:
 def refuse(row: Region, config: RegionConfig) -> None:
     """Refuse another group or index than the region's own: its members would be refused (SPEC G1)."""
     if row.group_id not in ("", config.group_id):
-        raise ConfigError(
-            f"The region's group is {row.group_id!r}, the configuration has {config.group_id!r}: its members would be refused.",
-            hint="Restore the old group.id, or make another region.",
-        )
+        text = f"The region's group is {row.group_id!r}, the configuration has {config.group_id!r}: its members would be refused."
+        raise ConfigError(text, hint="Restore the old group.id, or make another region.")
     if row.region_index != config.region_index:
         raise ConfigError(
             f"The region has region_index {row.region_index}, the configuration {config.region_index}: "
@@ -172,37 +159,28 @@ def kafka(config: RegionConfig, stored: Stored) -> str:
 
     given = config.resolved_kafka()
     admin = KafkaAdmin(given, timeout=_PATIENCE)
-    clients.consumer(
-        client_properties(given, config.limits(), client_id="crkafka-check")
-    ).close()  # refuses a property that the client does not know
+    # Refuses a property that the client does not know.
+    clients.consumer(client_properties(given, config.limits(), client_id="crkafka-check")).close()
     cluster = admin.cluster_id()
     topics = check_topics(admin, config)
     if clashes := config.clashes(topics):
         raise ConfigError(f"Templates of tables clash: {clashes[0]}.", hint="Mend tables; nothing was changed.")
-    _same_topics(stored, {name: topic.id for name, topic in topics.items()})
-    _small_enough(config, admin.largest_messages(topics))
-    partitions = sum(len(t.partitions) for t in topics.values())
-    return f"cluster {cluster}: {plural(len(topics), 'topic')} with {plural(partitions, 'partition')}"
-
-
-def _small_enough(config: RegionConfig, largest: Mapping[str, int]) -> None:
-    """Refuse topics whose records may exceed what the client accepts: one would block its partition for good (SPEC X9)."""
-    accepted = int(config.resolved_kafka().get("receive.message.max.bytes", RECEIVED_BYTES))
-    for topic, most in sorted(largest.items()):
+    for topic, topic_id in sorted({i.topic: i.topic_id for i in stored.initials}.items()):
+        now = topics.get(topic)
+        if now is None:
+            raise DataLoss(starts.deleted(topic, topic_id), hint=starts.FORGET)
+        if topic_id and now.id and now.id != topic_id:
+            raise DataLoss(starts.made_anew(topic, topic_id, now.id), hint=starts.FORGET)
+    # A record that exceeds what the client accepts would block its partition for good (SPEC X9).
+    accepted = int(given.get("receive.message.max.bytes", RECEIVED_BYTES))
+    for topic, most in sorted(admin.largest_messages(topics).items()):
         if most + RECEIVED_BESIDE > accepted:
             raise ConfigError(
                 f"Topic {topic} accepts messages of up to {most} bytes (max.message.bytes), the client responses of up to {accepted}.",
                 hint=f"kafka: set `receive.message.max.bytes` to {most + RECEIVED_BESIDE} or more; memory of a member grows with it.",
             )
-
-
-def _same_topics(stored: Stored, now: Mapping[str, str]) -> None:
-    """Refuse a deleted topic, and one that was recreated under its name (SPEC S4)."""
-    for topic, topic_id in sorted({i.topic: i.topic_id for i in stored.initials}.items()):
-        if topic not in now:
-            raise DataLoss(starts.deleted(topic, topic_id), hint=starts.FORGET)
-        if topic_id and now[topic] and now[topic] != topic_id:
-            raise DataLoss(starts.made_anew(topic, topic_id, now[topic]), hint=starts.FORGET)
+    partitions = sum(len(t.partitions) for t in topics.values())
+    return f"cluster {cluster}: {plural(len(topics), 'topic')} with {plural(partitions, 'partition')}"
 
 
 def group(config: RegionConfig, stored: Stored) -> str:
@@ -218,12 +196,9 @@ def group(config: RegionConfig, stored: Stored) -> str:
     uid = stored.row.uid if stored.row is not None else ""
     refuse_anothers(admin, config, uid)
     if stored.row is not None and stored.row.cluster_id not in ("", cluster):
-        raise ConfigError(
-            f"The region reads from the cluster {stored.row.cluster_id}, and this one is {cluster}.",
-            hint="Correct bootstrap.servers, or make another region.",
-        )
-    foreign = sorted(c for c in clients if alarms.is_foreign(uid, config.region, c))
-    if foreign:
+        text = f"The region reads from the cluster {stored.row.cluster_id}, and this one is {cluster}."
+        raise ConfigError(text, hint="Correct bootstrap.servers, or make another region.")
+    if foreign := sorted(c for c in clients if alarms.is_foreign(uid, config.region, c)):
         raise Refused(
             f"Group {name!r} has consumers that are not members of this region: {', '.join(foreign)}.",
             hint="End them, or give the region a group.id of its own: partitions that they hold would not be read.",
@@ -248,13 +223,11 @@ def group_is_free(config: RegionConfig, stored: Stored) -> None:
 
 def _belongs(config: RegionConfig, name: str, bound: Group) -> None:
     if (bound.region, bound.region_index) != (config.region, config.region_index):
-        raise WrongRegion(
-            f"Group {name!r} belongs to region {bound.region} (index {bound.region_index}); members of {config.region} are refused.",
-            hint="Give this region a group.id of its own.",
-        )
+        text = f"Group {name!r} belongs to region {bound.region} (index {bound.region_index}); members of {config.region} are refused."
+        raise WrongRegion(text, hint="Give this region a group.id of its own.")
 
 
-def registry(config: RegionConfig, _: Stored) -> str:
+def registry(config: RegionConfig) -> str:
     """The schema registry, and the subjects of the typed tables in it."""
     from crkafka_core.decode.registry import Registry
 
@@ -328,10 +301,8 @@ def host(config: RegionConfig, stored: Stored) -> str:
     if config.host.connect:
         return f"{config.host.spark} (Spark Connect), PySpark {metadata.version('pyspark')}"
     if by_spark and config.host.local_slots == members:
-        raise ConfigError(
-            f"All task slots of {config.host.spark} go to {plural(members, 'member')}; none is left to write {', '.join(by_spark)}.",
-            hint=f"Write local[{members + 1}].",
-        )
+        text = f"All task slots of {config.host.spark} go to {plural(members, 'member')}; none is left to write {', '.join(by_spark)}."
+        raise ConfigError(text, hint=f"Write local[{members + 1}].")
     return f"{config.host.spark}, PySpark {metadata.version('pyspark')}, {find_java()}"
 
 
@@ -339,7 +310,7 @@ def versions(config: RegionConfig) -> None:
     """Refuse a PySpark of another version than the jars that are fetched for it."""
     formats = {t.format for t in config.tables}
     own = {"spark.jars", "spark.jars.packages"} & set(config.host.conf)
-    if not formats & {"delta", "iceberg"} or own or config.host.connect:
+    if not formats or own or config.host.connect:
         return
     version = metadata.version("pyspark")
     if not version.startswith(f"{maven.SPARK}."):

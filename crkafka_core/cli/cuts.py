@@ -44,8 +44,7 @@ def consume(config: RegionConfig, *, logs: Path | None = None, say: Say = silent
     from crkafka_core.cli.hosting import folder_of_logs, members
     from crkafka_core.region.host import hosted, only_host
 
-    if logs is not None:
-        folder_of_logs(logs)
+    folder_of_logs(logs)
     with Region.open(config) as region:
         region.init(configure=False)
         phase = region.plane.read(lambda _, row: row.phase)

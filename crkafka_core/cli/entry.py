@@ -17,7 +17,6 @@ COLLECTED_AFTER = 50_000
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line and exit."""
     gc.set_threshold(COLLECTED_AFTER)
     nowhere = Path(os.devnull)
     sys.stdout = sys.stdout or nowhere.open("w")  # the shell closes it on `>&-`

@@ -12,7 +12,6 @@ from crkafka_core.control import Reader
 from crkafka_core.model import rows
 from crkafka_core.model.errors import ServiceUnavailable
 from crkafka_core.model.phase import Phase
-from crkafka_core.model.rows import Event
 from crkafka_core.model.visible import one_line
 from crkafka_core.plane import epochs, events, settling, tables
 from crkafka_core.region import Region
@@ -39,7 +38,10 @@ class Follower:
         """Print new events, then wait for more; the region's phase, None while the control plane is away."""
         try:
             row = self._news()
-            self._wait()
+            since, what = self._region.plane.read(waits)
+            if what and since != self._waits_since:
+                self._waits_since = since
+                self._tell(f"waiting for {WAITED:.0f} s: {self._why() or what}; {self._more}")
             if row.phase is Phase.REWINDING and self._region.config.host.spark is None:
                 self._fence(row.epoch)
             self._away = False
@@ -63,24 +65,18 @@ class Follower:
                 self._tell(line(event))
         return row
 
-    def _wait(self) -> None:
-        since, what = self._region.plane.read(waits)
-        if what and since != self._waits_since:
-            self._waits_since = since
-            self._tell(f"waiting for {WAITED:.0f} s: {self._why() or what}; {self._more}")
-
     def _fence(self, epoch: int) -> None:
         """Name the tables that no process here can fence: a host without Spark fences only those that need none, by its feeder."""
-        unfenced = self._region.plane.read(lambda reader, _: epochs.unfenced(reader))
-        for table in (each.name for each in unfenced if tables.needs_spark(each)):
-            if (epoch, table) not in self._fences and not self._fed(table):
-                self._fences.add((epoch, table))
-                self._tell(
-                    f"the region waits for table {table} to follow the rewind: by Dagster, or by `crkafka reset --to head`"
-                )
 
-    def _fed(self, table: str) -> str:
-        return self._region.plane.read(lambda reader, row: tables.feeder_of(reader, tables.of(reader, table)))
+        def unfed(reader: Reader, _: rows.Region) -> list[str]:
+            owed = [each for each in epochs.unfenced(reader) if tables.needs_spark(each)]
+            return [each.name for each in owed if not tables.feeder_of(reader, each)]
+
+        for table in self._region.plane.read(unfed):
+            if (epoch, table) not in self._fences:
+                self._fences.add((epoch, table))
+                to_do = "by Dagster, or by `crkafka reset --to head`"
+                self._tell(f"the region waits for table {table} to follow the rewind: {to_do}")
 
 
 def waits(reader: Reader, row: rows.Region) -> tuple[float, str]:
@@ -89,12 +85,12 @@ def waits(reader: Reader, row: rows.Region) -> tuple[float, str]:
     return (row.phase_since, settling.unready(reader, row)) if slow else (0.0, "")
 
 
-def quiet(event: Event) -> bool:
+def quiet(event: rows.Event) -> bool:
     """Whether an event is not printed: an opened cut is reported by its merge."""
     return event.kind == "cut opened"
 
 
-def line(event: Event) -> str:
+def line(event: rows.Event) -> str:
     """An event as one line."""
     where = f" checkpoint {event.checkpoint}" if event.checkpoint else ""
     who = " ".join(dict.fromkeys(w for w in (event.member, event.by) if w))

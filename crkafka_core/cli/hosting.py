@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -50,16 +50,17 @@ def host(
     metrics: str = "",
     tell: Say = print,
 ) -> None:
-    """Run the members, and with `drive` open the cuts that are due, until `stop` is set; then cut and stop the region.
-
-    `until_idle`: end also once another process has stopped the region. `leave_running`: the members leave, but the region stays
-    wanted, so that another host can go on. `metrics`: HOST:PORT that serves probes and Prometheus meanwhile.
-    """
-    if logs is not None:
-        folder_of_logs(logs)
+    """Run the members, and with `drive` open the cuts that are due, until `stop` is set; then cut and stop the region. `until_idle`: end
+    also once another process has stopped the region. `leave_running`: the members leave, but the region stays wanted, so that another host
+    can go on. `metrics`: HOST:PORT that serves probes and Prometheus meanwhile."""
+    folder_of_logs(logs)
     with Region.open(config) as region, ExitStack() as stack:
         region.init(configure=False)
-        pulse, why = Pulse(), partial(_why_they_wait, config, set())
+        pulse, reported = Pulse(), set[str]()
+
+        def why() -> str:
+            return kafka_away(config, reported) or lacks_topics(config)
+
         if metrics:
             tell(f"metrics at {stack.enter_context(serving(region, metrics, pulse))}/metrics")
         right = stack.enter_context(only_host(region, say=tell))
@@ -78,15 +79,19 @@ def host(
             _last_cut(region, tell)
 
 
-def _why_they_wait(config: RegionConfig, reported: set[str]) -> str:
-    return kafka_away(config, reported) or lacks_topics(config)
+def _last_cut(region: Region, tell: Say) -> None:
+    if region.plane.read(lambda _, row: row.phase is Phase.IDLE):  # another process has stopped it
+        return
+    tell("stopping: a last cut, then members leave")
+    head = region.stop(by=whoami()).head
+    if missed := region.status().last_cut_missed:
+        raise Refused(f"Region {region.config.region} was {missed}.")
+    tell(f"stopped after a last cut; the head is checkpoint {head}" if head else "stopped")
 
 
 def _begin(region: Region, start: bool, stop: threading.Event, tell: Say, why: Callable[[], str]) -> None:
-    """Before the first member starts: mark the region as wanted, and print what the members will wait for.
-
-    The host has its lease by then, so it waits for an SQL that is away, as it does once members run.
-    """
+    """Before the first member starts: mark the region as wanted, and print what the members will wait for. The host has its lease by then,
+    so it waits for an SQL that is away, as it does once members run."""
     while True:
         try:
             region.start(by=whoami()) if start else region.refuse_copy()
@@ -100,55 +105,35 @@ def _begin(region: Region, start: bool, stop: threading.Event, tell: Say, why: C
         tell(f"{away} Members wait for it.")
 
 
-def _last_cut(region: Region, tell: Say) -> None:
-    """Stop the region, unless another process has."""
-    if region.plane.read(lambda _, row: row.phase is Phase.IDLE):
+def folder_of_logs(folder: Path | None) -> None:
+    """Make the folder of the logs, if one is named; refuse one that cannot be written: members would not start."""
+    if folder is None:
         return
-    tell("stopping: a last cut, then members leave")
-    head = region.stop(by=whoami()).head
-    if missed := region.status().last_cut_missed:
-        raise Refused(f"Region {region.config.region} was {missed}.")
-    tell(f"stopped after a last cut; the head is checkpoint {head}" if head else "stopped")
-
-
-def folder_of_logs(folder: Path) -> None:
-    """Make the folder of the logs and refuse one that cannot be written: members would not start."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise ConfigError(
-            f"No logs can be written to {folder}: {error.strerror}.", hint="Name another folder with --logs."
-        ) from None
+        text = f"No logs can be written to {folder}: {error.strerror}."
+        raise ConfigError(text, hint="Name another folder with --logs.") from None
 
 
 @contextmanager
 def members(
     region: Region, logs: Path | None, tell: Say = lambda _: None, ready: Callable[[], None] = lambda: None
 ) -> Iterator[Host]:
-    """Members run until the block ends; `ready` is called when Spark has started, before the members do.
-
-    PySpark's handler of interrupts is replaced: it would cancel the members' jobs before the last cut.
-    """
+    """Members run until the block ends; `ready` is called when Spark has started, before the members do. PySpark's handler of interrupts is
+    replaced: it would cancel the members' jobs before the last cut."""
     interrupt = signal.getsignal(signal.SIGINT)
+    quiet = region.config.host.spark is None or region.config.host.connect  # a Spark Connect server runs already
     with ExitStack() as stack:
-        with _spark_starts(region.config):
+        if not quiet:
+            note("Spark starts")
+        with nullcontext() if quiet else telling(note, spark_starts):
             running = stack.enter_context(hosting(region, logs, tell=tell, ready=ready))
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, interrupt)
         yield running
-
-
-@contextmanager
-def _spark_starts(config: RegionConfig) -> Iterator[None]:
-    """Print progress while Spark starts; nothing without Spark, or with a Spark Connect server that runs already."""
-    if config.host.spark is None or config.host.connect:
-        yield
-        return
-    note("Spark starts")
-    with telling(note, spark_starts):
-        yield
 
 
 @register("host")
@@ -204,7 +189,10 @@ def _interrupts() -> Iterator[threading.Event]:
         while not caught.get():
             stop.set()
         time.sleep(AT_ONCE)
-        _end()
+        # End like a killed host: its children end with it, and the next host goes on from the last checkpoint.
+        java_log.remove()
+        note("interrupted", "WARNING")
+        os._exit(130)
 
     threading.Thread(target=react, name="signals", daemon=True).start()
     before = {n: signal.signal(n, interrupted) for n in (signal.SIGINT, signal.SIGTERM)}
@@ -215,13 +203,6 @@ def _interrupts() -> Iterator[threading.Event]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _end() -> None:
-    """End like a killed host: its children end with it, and the next host goes on from the last checkpoint."""
-    java_log.remove()
-    note("interrupted", "WARNING")
-    os._exit(130)
 
 
 def _print(stop: threading.Event, text: str) -> None:

@@ -1,15 +1,14 @@
-"""`start`, `stop`, `scale`, `delete`: whether a region is wanted, and with how many members (SPEC G5, G9)."""
+"""`start`, `stop`, `scale`, `reset`, `delete`: whether a region is wanted, with how many members, and from where (SPEC G5, G9, X1-X4)."""
 
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Literal
+from typing import Any, Literal
 
 import click
 
-from crkafka_core.cli.call import Answer, number, verb
+from crkafka_core.cli.call import MOST, Answer, control_plane, means, number, verb
 from crkafka_core.cli.output import Say, silent
-from crkafka_core.cli.resources import means
 from crkafka_core.config import RegionConfig
 from crkafka_core.control import Reader
 from crkafka_core.holder import whoami
@@ -17,24 +16,24 @@ from crkafka_core.model import rows
 from crkafka_core.model.errors import LeaseHeld
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.plural import plural
-from crkafka_core.plane import epochs, hosts
+from crkafka_core.plane import epochs, hosts, resets
 from crkafka_core.plane.roster import live
 from crkafka_core.plane.status import waits_for
 from crkafka_core.region import Region, waiting
 
 _YEAR = 366 * 86_400
 """Longest --timeout; the bound also refuses NaN and infinity."""
-
-
-WAIT = click.option("--wait/--no-wait", default=True, show_default=True, help="Wait until it is done.")
-TIMEOUT = click.option(
+_WAIT = click.option("--wait/--no-wait", default=True, show_default=True, help="Wait until it is done.")
+_TIMEOUT = click.option(
     "--timeout", type=number(0, _YEAR, kind=float), metavar="SECONDS", help="Wait at most so long; then exit code 1."
 )
+_TO = "Target; `head` reads again all after the last checkpoint."
+Target = int | Literal["head", "initial"]
 
 
 @verb("start", doing="starting")
 @click.option("--wait", is_flag=True, help="Wait until the region runs.")
-@TIMEOUT
+@_TIMEOUT
 @click.option(
     "--restored",
     type=click.Choice(["rewind", "initial"]),
@@ -53,14 +52,14 @@ def start(
     """Start the region; it also leaves STOPPED. Its members are run by a host: `crkafka host`, or Dagster."""
     with Region.open(config) as region:
         row = region.start(by=whoami(), restored=restored or "", moved=moved)
-        follow(region, say)
+        _follow(region, say)
         if wait or timeout is not None:
             row = region.await_running(row.epoch, timeout=timeout, progress=say)
         return _answer(region, row)
 
 
 @verb("stop", doing="stopping")
-@WAIT
+@_WAIT
 def stop(config: RegionConfig, *, wait: bool = True, say: Say = silent) -> Answer:
     """Cut a last time, if the region runs; then the members leave."""
     with Region.open(config) as region:
@@ -70,24 +69,11 @@ def stop(config: RegionConfig, *, wait: bool = True, say: Say = silent) -> Answe
 @verb("scale", doing="scaling")
 @click.argument("members", type=number(0), metavar="MEMBERS")
 @click.option("--wait", is_flag=True, help="Wait until the region runs with them.")
-@TIMEOUT
+@_TIMEOUT
 def scale(
     config: RegionConfig, members: int, *, wait: bool = False, timeout: float | None = None, say: Say = silent
 ) -> Answer:
     """Change the number of MEMBERS; costs at most one reset."""
-    with Region.open(config) as region:
-        row = region.scale(members, by=whoami())
-        if wait or timeout is not None:
-            row = _settled(region, timeout, say)
-        answer = _answer(region, row)
-    if members == config.members:
-        return answer
-    text = f"the configuration still has members: {config.members}; only `crkafka init` of a new region reads it"
-    return answer._replace(notes=[text])
-
-
-def _settled(region: Region, timeout: float | None, say: Say) -> rows.Region:
-    """Wait until the region runs with exactly the wanted members."""
 
     def scaled(reader: Reader, row: rows.Region) -> rows.Region | str:
         running = live(reader)
@@ -96,10 +82,73 @@ def _settled(region: Region, timeout: float | None, say: Say) -> rows.Region:
             return row
         return f"{row.phase.lower()} with {len(running)} of {plural(row.members_wanted, 'member')}"
 
-    return waiting.until(region.plane, scaled, say, timeout=timeout)
+    with Region.open(config) as region:
+        row = region.scale(members, by=whoami())
+        if wait or timeout is not None:
+            row = waiting.until(region.plane, scaled, say, timeout=timeout)
+        answer = _answer(region, row)
+    if members == config.members:
+        return answer
+    text = f"the configuration still has members: {config.members}; only `crkafka init` of a new region reads it"
+    return answer._replace(notes=[text])
 
 
-def follow(region: Region, say: Say) -> None:
+def _target(text: Any) -> Target:
+    if text in ("head", "initial"):
+        return "head" if text == "head" else "initial"
+    if str(text).isdecimal() and int(text) <= MOST:
+        return int(text) or "initial"
+    raise click.BadParameter(f"{text!r} is neither head, initial nor the number of a checkpoint")
+
+
+def _goes_back(config: RegionConfig, to: Target, give_up: tuple[str, ...], **_: object) -> str:
+    """Refuse a target that the region cannot go back to; else the question. A reset to the head destroys nothing."""
+    if to == "head":
+        return ""
+    number = 0 if to == "initial" else to
+    with control_plane(config) as plane:
+        plane.read(lambda reader, row: resets.check_target(reader, row, number, give_up))
+    where = f"checkpoint {to}" if number else "initial state"
+    return f"Region {config.region} goes back to {where}; later checkpoints are superseded and leave the tables."
+
+
+@verb("reset", doing="resetting", asks=_goes_back)
+@click.option("--to", type=_target, metavar="head|initial|NUMBER", required=True, help=_TO)
+@click.option("--cause", default="", help="Reason, for the event log.")
+@click.option(
+    "--give-up",
+    multiple=True,
+    metavar="TOPIC",
+    help="A forgotten topic whose rows may leave the tables, though they cannot be read again. Repeat for more topics.",
+)
+@click.option("--fence/--no-fence", default=True, show_default=True, help="Make the declared tables follow at once.")
+@_WAIT
+@_TIMEOUT
+def reset(
+    config: RegionConfig,
+    to: Target,
+    *,
+    cause: str = "",
+    fence: bool = True,
+    wait: bool = False,
+    timeout: float | None = None,
+    give_up: tuple[str, ...] = (),
+    say: Say = silent,
+) -> Answer:
+    """Go back to the last checkpoint, an older one, or the initial state; later rows leave the tables, and their records are read again."""
+    with Region.open(config) as region:
+        idle = wait and region.status().region.phase is Phase.IDLE
+        epoch = region.reset(None if to == "head" else to, by=whoami(), cause=cause, give_up=give_up)
+        if fence:
+            _follow(region, say)
+        if wait and not idle:
+            region.await_running(epoch, timeout=timeout, progress=say)
+    text = f"region {config.region} goes on from {'the head' if to == 'head' else to} in epoch {epoch}"
+    notes = ["the region is idle: it goes on from there when it is started"] if idle else []
+    return Answer({"region": config.region, "epoch": epoch, "to": to}, text, notes)
+
+
+def _follow(region: Region, say: Say) -> None:
     """Fence each table that has to follow a rewind: in REWINDING the region waits for a process that can write them (SPEC G7, X4)."""
     from crkafka_core.lake import road
 

@@ -25,15 +25,14 @@ from crkafka_core.model.redaction import redact
 
 
 class Verb(NamedTuple):
-    """Where a verb is, and its line in `crkafka --help`."""
+    """The module beside this one that has a verb, imported only when it is used, and its line in `crkafka --help`."""
 
     module: str
-    """Module beside this one, imported only when one of its verbs is used."""
     about: str
 
 
 VERBS = {
-    "new": Verb("project", "Write a starter project."),
+    "new": Verb("services", "Write a starter project."),
     "init": Verb("setup", "Make the control plane's tables and the region, or bring them up to date."),
     "check": Verb("setup", "Check the configuration and everything that it names."),
     "host": Verb("hosting", "Run the region's members until interrupted."),
@@ -43,7 +42,7 @@ VERBS = {
     "scale": Verb("life", "Change the number of members."),
     "cut": Verb("cuts", "Drain, checkpoint, merge, resume."),
     "consume": Verb("cuts", "Consume to the present end of the topics, and cut."),
-    "reset": Verb("resets", "Go back to a checkpoint, or to the initial state."),
+    "reset": Verb("life", "Go back to a checkpoint, or to the initial state."),
     "retire": Verb("retention", "Delete checkpoints older than the last `retain`."),
     "forget": Verb("retention", "Go on without a topic that was deleted or unsubscribed."),
     "skip": Verb("retention", "Skip offsets that no client can read; the gap is recorded."),
@@ -51,13 +50,13 @@ VERBS = {
     "health": Verb("status", "Does the region need attention? For probes: exit code 1 if it does."),
     "checkpoints": Verb("history", "List checkpoints, or show one."),
     "events": Verb("history", "List events: what happened, to whom, on whose request, and why."),
-    "group": Verb("group", "The consumer group, as Kafka and as the control plane know it."),
+    "group": Verb("comparing", "The consumer group, as Kafka and as the control plane know it."),
     "pause": Verb("pauses", "Pause a partition, topic, pattern or member."),
     "resume": Verb("pauses", "Remove a pause mark."),
     "tables": Verb("tables", "Declared tables: list, advance, replay, mend, maintain, undeclare."),
-    "erase": Verb("erasing", "Erase records from every table for good, such as a person's data."),
-    "report": Verb("report", "Write the region's history into one HTML file."),
-    "verify": Verb("proving", "Read back what landed, and name the first record that breaks an invariant."),
+    "erase": Verb("retention", "Erase records from every table for good, such as a person's data."),
+    "report": Verb("history", "Write the region's history into one HTML file."),
+    "verify": Verb("comparing", "Read back what landed, and name the first record that breaks an invariant."),
     "jars": Verb("services", "Copy the jars that Spark needs for tables into a folder, with their hashes checked."),
     "dev": Verb("services", "A real Kafka and PostgreSQL in one folder, for a first look."),
 }
@@ -70,7 +69,6 @@ MOVED = {
     "undeclare": "tables undeclare",
 }
 """Former verb → its present form, for the refusal."""
-
 _EXTRAS = {
     "pyspark": "",
     "deltalake": "[delta]",
@@ -83,8 +81,6 @@ _EXTRAS = {
     "psycopg": "[postgres]",
 }
 """Package that may be missing → the extra that brings it."""
-
-
 EXAMPLES = {
     "init": ("init", "init --roles | psql -v ON_ERROR_STOP=1 -d DATABASE"),
     "check": ("check", "check --offline", "-c regions/orders.yaml check --json"),
@@ -181,7 +177,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
         print(error.format_message(), file=sys.stderr)
         return 2
     except click.UsageError as error:
-        return _report(error, _wrong_usage(error), 2)
+        text = error.format_message()
+        text += "" if text.endswith((".", "?")) else "."
+        return _report(error, f"{text} See `{error.ctx.command_path} --help`." if error.ctx else text, 2)
     except click.ClickException as error:
         return _report(error, error.format_message(), 2)
     except (click.Abort, KeyboardInterrupt):
@@ -190,31 +188,13 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         _reader_has_ended()
         return 0
-    except ModuleNotFoundError as error:
-        text = _not_installed(error)
-        return _report(error, text, 2) if text else _unexpected(error)
     except UnicodeEncodeError as error:
         return _report(error, "A path or an answer has a character that this locale lacks. Set LC_ALL=C.UTF-8.", 2)
     except OSError as error:
         text = of_the_machine(error)
         return _report(error, text, ServiceUnavailable.exit_code) if text else _unexpected(error)
     except Exception as error:
-        if (of_spark := _of_spark(error)) is not None:
-            return _report(error, redact(str(of_spark)), of_spark.exit_code)
         return _unexpected(error)
-
-
-def _wrong_usage(error: click.UsageError) -> str:
-    text = error.format_message()
-    text += "" if text.endswith((".", "?")) else "."
-    return f"{text} See `{error.ctx.command_path} --help`." if error.ctx else text
-
-
-def _not_installed(error: ModuleNotFoundError) -> str:
-    """The sentence that names the missing extra; empty for a module of no extra."""
-    package = str(error.name).partition(".")[0]
-    extra = _EXTRAS.get(package)
-    return "" if extra is None else f"{package} is not installed. pip install 'crkafka{extra}'."
 
 
 def _reader_has_ended() -> bool:
@@ -234,33 +214,26 @@ def _refusal(error: CrkafkaError) -> str:
     # Messages on a configuration are all ours and show no secret; redaction would hide "sasl.password: is missing".
     text = str(error) if isinstance(error, BadConfiguration) else redact(str(error))
     text = text.replace("It is tried again", "Try again").replace("it is tried again", "then try again")
-    return text + _started_by_dev_up(error, text)
+    if isinstance(error, ServiceUnavailable):
+        from crkafka_core.dev.services import BOOTSTRAP, DEFAULT_FOLDER
 
-
-def _started_by_dev_up(error: CrkafkaError, text: str) -> str:
-    """A hint to start the Kafka of `dev up` in this folder, if that is the one that does not answer."""
-    if not isinstance(error, ServiceUnavailable):
-        return ""
-    from crkafka_core.dev.services import BOOTSTRAP, DEFAULT_FOLDER
-
-    file = DEFAULT_FOLDER / BOOTSTRAP
-    try:
-        broker = file.read_text().strip().partition(",")[0]
-    except OSError:
-        return ""
-    return f" `crkafka dev up` starts the one at {broker}." if broker and broker in text else ""
+        with suppress(OSError):  # without the file, no Kafka of this folder is the one that does not answer
+            broker = (DEFAULT_FOLDER / BOOTSTRAP).read_text().strip().partition(",")[0]
+            text += f" `crkafka dev up` starts the one at {broker}." if broker and broker in text else ""
+    return text
 
 
 def _unexpected(error: Exception) -> int:
+    """An error of Java, a package that an extra brings, or a mistake of ours."""
+    launch = sys.modules.get("crkafka_core.spark.launch")  # Java does not fail where Spark was not used
+    explained: CrkafkaError | None = None if launch is None else launch.explained(error)
+    if explained is not None:
+        return _report(error, redact(str(explained)), explained.exit_code)
+    package = str(error.name).partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    if package in _EXTRAS:
+        return _report(error, f"{package} is not installed. pip install 'crkafka{_EXTRAS[package]}'.", 2)
     text = redact(f"{type(error).__name__}: {' '.join(str(error).split())}")
     return _report(error, f"Unexpected, so a mistake in crkafka: {text} (CRKAFKA_DEBUG=1 shows where).", 1)
-
-
-def _of_spark(error: Exception) -> CrkafkaError | None:
-    """Java's error as one of ours; None if Spark was not used or Java did not fail."""
-    launch = sys.modules.get("crkafka_core.spark.launch")
-    explanation: CrkafkaError | None = None if launch is None else launch.explained(error)
-    return explanation
 
 
 def _report(error: BaseException, text: str, code: int) -> int:

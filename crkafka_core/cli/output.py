@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 Say = Callable[[str], None]
 """Receives each step of a long verb in a few words."""
+_NUMBER = re.compile(r"[\d.,]+")
+"""A step that differs only in numbers is the same one."""
 
 
 def print_json(value: Any) -> None:
@@ -99,7 +101,6 @@ def print_pairs(pairs: Iterable[tuple[str, object]]) -> None:
 
 
 def note(text: str, level: str = "INFO") -> None:
-    """Print a line on stderr beside the answer."""
     with suppress(OSError):  # stderr may be closed
         print(logs.log_line(text, level), file=sys.stderr, flush=True)
 
@@ -108,14 +109,13 @@ class _Now:
     """The text beside the spinner, rebuilt at each drawing."""
 
     def __init__(self, what: str) -> None:
-        self._what, self._step, self._began = what, "", time.monotonic()
+        self._what, self._at, self._began = what, what, time.monotonic()
 
     def say(self, step: str) -> None:
-        self._step = step
+        self._at = f"{self._what}: {step}" if step else self._what
 
     def __rich__(self) -> Text:
-        at = f"{self._what}: {self._step}" if self._step else self._what
-        return shown(f"{at} ({time.monotonic() - self._began:.0f} s)")
+        return shown(f"{self._at} ({time.monotonic() - self._began:.0f} s)")
 
 
 @contextmanager
@@ -138,16 +138,11 @@ def progress(what: str, *, quiet: bool = False) -> Iterator[Say]:
 
         def say(step: str) -> None:
             before, last[0] = last[0], step
-            if _words(step) != _words(before):
+            if _NUMBER.sub("", step) != _NUMBER.sub("", before):
                 line(step)
 
         with telling(line, lambda _: f"still at: {last[0]}"):
             yield say
-
-
-def _words(step: str) -> str:
-    """The step without its numbers: a step that differs only in them is the same one."""
-    return re.sub(r"[\d.,]+", "", step)
 
 
 def silent(step: str) -> None:
@@ -162,14 +157,12 @@ def shown(value: object) -> Text:
 
 
 def moment(at: float) -> str:
-    """A time of the control plane for a person, in this machine's time zone."""
     if not at:
         return ""
     return dt.datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def span(seconds: float) -> str:
-    """A length of time for a person."""
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 120:
@@ -210,17 +203,13 @@ def _number(text: str) -> bool:
 
 def of_the_machine(error: OSError) -> str:
     """A sentence for an error that a person can mend: rights, space, a deleted folder. Empty for any other."""
-    if error.errno == errno.ENOENT and not _folder_exists():
-        return "The current folder no longer exists. Change to another one."
+    if error.errno == errno.ENOENT:
+        try:
+            Path.cwd()
+        except OSError:
+            return "The current folder no longer exists. Change to another one."
     if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT):
         return ""
     if error.filename is None:
         return f"The answer cannot be written to stdout: {error.strerror}."
     return f"{error.filename} cannot be used: {error.strerror}. May this user read and write it, and has the disk space left?"
-
-
-def _folder_exists() -> bool:
-    try:
-        return bool(Path.cwd())
-    except OSError:
-        return False

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 import click
 
-from crkafka_core.cli.call import Answer, verb
+from crkafka_core.cli.call import Answer, control_plane, verb
 from crkafka_core.cli.output import print_table
-from crkafka_core.cli.resources import control_plane
 from crkafka_core.config import RegionConfig
 from crkafka_core.config.problem import nearest
 from crkafka_core.holder import whoami
 from crkafka_core.model.errors import Refused
 from crkafka_core.model.offsets import TP
-from crkafka_core.model.rows import PauseMark
 from crkafka_core.plane import pauses, starts
 
 
@@ -23,9 +22,8 @@ def _check_of_this_region(config: RegionConfig, kind: str, what: str, member: st
     pauses.check(kind, what, member)
     for name in (member, what if kind == "member" else ""):
         if name and not re.fullmatch(re.escape(config.region) + r"/\d+", name):
-            raise Refused(
-                f"{name!r} is not a member of region {config.region}.", hint=f"Write it as {config.region}/0."
-            )
+            text = f"{name!r} is not a member of region {config.region}."
+            raise Refused(text, hint=f"Write it as {config.region}/0.")
     topic = what.rpartition("[")[0] if kind == "partition" else what
     if config.topics is not None:
         if kind in ("topic", "partition") and topic not in config.topics:
@@ -41,11 +39,7 @@ def kind_of(what: str) -> str:
     """The kind by its form: `a[3]` is a partition, `^a` a pattern, `orders/0` a member (no topic has a slash), all else a topic."""
     if re.fullmatch(r"[^\[\]]+\[\d+\]", what):
         return "partition"
-    if what.startswith("^"):
-        return "pattern"
-    if "/" in what:
-        return "member"
-    return "topic"
+    return "pattern" if what.startswith("^") else "member" if "/" in what else "topic"
 
 
 KIND = click.option("--kind", type=click.Choice(pauses.KINDS), help="Kind of WHAT, if its form does not show it.")
@@ -78,12 +72,9 @@ def pause(config: RegionConfig, what: str | None = None, *, kind: str | None = N
     if what and known and what not in map(str, known):
         others = f"is {known[0]}" if len(known) == 1 else f"are {known[0]} to {known[-1]}"
         notes = [f"{what} does not exist yet, and is paused once it does; known of its topic {others}"]
-    return Answer(marks, lambda: _print(marks), notes)
-
-
-def _print(marks: list[PauseMark]) -> None:
-    rows = ((m.kind, m.what, m.member, m.by) for m in marks)
-    print_table(("kind", "what", "of member", "by"), rows, empty="nothing is paused")
+    rows = [(m.kind, m.what, m.member, m.by) for m in marks]
+    table = partial(print_table, ("kind", "what", "of member", "by"), rows, empty="nothing is paused")
+    return Answer(marks, table, notes)
 
 
 @verb("resume")
@@ -96,6 +87,5 @@ def resume(config: RegionConfig, what: str, *, kind: str | None = None, member: 
     with control_plane(config) as plane:
         gone = plane.do(lambda tx: pauses.resume(tx, kind, what, member=member, by=whoami()))
     value = {"kind": kind, "what": what, "member": member, "was_paused": gone}
-    return Answer(
-        value, f"{kind} {what} {'flows again' if gone else 'was not paused by such a mark'}", code=int(not gone)
-    )
+    text = f"{kind} {what} {'flows again' if gone else 'was not paused by such a mark'}"
+    return Answer(value, text, code=int(not gone))

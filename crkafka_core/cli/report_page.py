@@ -13,7 +13,8 @@ from crkafka_core.model.plural import plural
 from crkafka_core.model.visible import visible
 
 if TYPE_CHECKING:
-    from crkafka_core.cli.report import Cut, Report, Stretch
+    from crkafka_core.cli.history import Report
+    from crkafka_core.model.rows import Checkpoint
 
 WIDTH, LEFT, RIGHT = 1000.0, 90.0, 10.0
 LEAST = 3.0
@@ -58,7 +59,6 @@ td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; }
 
 
 def page(report: Report) -> str:
-    """The whole document."""
     r = report.status.region
     body = [
         f"<h1>Region {_text(r.name)}</h1>",
@@ -71,17 +71,17 @@ def page(report: Report) -> str:
         "<p>One bar per checkpoint: its width is the time that it covers, its height its records per second; grey: superseded by a reset. "
         "A red line is a reset, ✖ a process that died.</p>",
         "<h2>Pause of each cut</h2>",
-        _points(report, [(c.merged, c.drain_ms / 1000, _cut(c), "var(--a)") for c in report.cuts]),
+        _points(report, [(c.merged_at, c.drain_ms / 1000, _cut(c), "var(--a)") for c in report.cuts]),
         "<p>How long no record was submitted while the members drained and saved.</p>",
         *_freshness(report),
         "<h2>Resets</h2>",
-        _resets(report),
+        _table(
+            ("when", "epoch", "cause", "by", "what"),
+            [(moment(x.at), x.epoch, x.cause, x.member or x.by, x.text) for x in report.resets],
+        ),
         "<h2>Lag now</h2>",
         _lag(report),
-        "<h2>Last checkpoints</h2>",
-        _checkpoints(report),
-        "<h2>Last events</h2>",
-        _events(report),
+        *_last(report),
     ]
     head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Region {_text(r.name)}</title>'
     return (
@@ -91,10 +91,10 @@ def page(report: Report) -> str:
 
 def _tiles(report: Report) -> str:
     rows = sum(c.rows for c in report.cuts if c.status != "SUPERSEDED")
-    fastest = max((_rate(c) for c in report.cuts), default=0.0)
+    fastest = max((_rate(report, c) for c in report.cuts), default=0.0)
     pauses = [c.drain_ms for c in report.cuts]
     away = [max(0.0, s.until - s.since) for s in report.stretches if s.state == "resetting" and s.until]
-    fresh = [f.seconds for f in report.freshness]
+    fresh = [seconds for _, seconds in report.freshness]
     tiles = [
         _counted(rows, "record landed", "records landed"),
         ("records a second, in the fastest checkpoint", f"{fastest:,.0f}" if fastest else "–"),
@@ -107,9 +107,9 @@ def _tiles(report: Report) -> str:
     return f'<div class="tiles">{"".join(f"<div class=tile><b>{b}</b><span>{a}</span></div>" for a, b in tiles)}</div>'
 
 
-def _rate(cut: Cut) -> float:
+def _rate(report: Report, cut: Checkpoint) -> float:
     """Records per second of the time that a checkpoint covers."""
-    return cut.rows / max(cut.merged - cut.began, 0.1)
+    return cut.rows / max(cut.merged_at - report.began[cut.id], 0.1)
 
 
 def _counted(number: int, *words: str) -> tuple[str, str]:
@@ -117,8 +117,8 @@ def _counted(number: int, *words: str) -> tuple[str, str]:
     return noun, count
 
 
-def _cut(cut: Cut) -> str:
-    return f"checkpoint {cut.id}, {cut.status}: {plural(cut.rows, 'record')}, pause {cut.drain_ms} ms, {moment(cut.merged)}"
+def _cut(cut: Checkpoint) -> str:
+    return f"checkpoint {cut.id}, {cut.status}: {plural(cut.rows, 'record')}, pause {cut.drain_ms} ms, {moment(cut.merged_at)}"
 
 
 class _Scale:
@@ -133,29 +133,24 @@ class _Scale:
 
     def axis(self, y: float) -> str:
         """The axis: six times below the picture."""
-        out = []
+        out, length = "", self.end - self.begin
         for n in range(6):
-            at = self.begin + n * (self.end - self.begin) / 5
+            at = self.begin + n * length / 5
             anchor = "start" if n == 0 else "end" if n == 5 else "middle"
-            out.append(
-                f'<text x="{self.x(at):.1f}" y="{y}" text-anchor="{anchor}">{moment(at)[5 if self.long else 11 :]}</text>'
-            )
-        return "".join(out)
-
-    @property
-    def long(self) -> bool:
-        return self.end - self.begin > 86_400
+            time = moment(at)[5 if length > 86_400 else 11 :]
+            out += f'<text x="{self.x(at):.1f}" y="{y}" text-anchor="{anchor}">{time}</text>'
+        return out
 
 
 def _timeline(report: Report) -> str:
     scale, top, bottom = _Scale(report), 20.0, 200.0
-    rates = list(map(_rate, report.cuts))
+    rates = [_rate(report, cut) for cut in report.cuts]
     most = max(rates, default=0.0) or 1.0
     out = [_height(most, "{:,.0f}/s".format, top, bottom)]
     for cut, rate in zip(report.cuts, rates, strict=True):
-        x, y = scale.x(cut.began), bottom - (bottom - top) * rate / most
+        x, y = scale.x(report.began[cut.id]), bottom - (bottom - top) * rate / most
         fill = "var(--rest)" if cut.status == "SUPERSEDED" else "var(--a)"
-        out.append(_rect(x, y, max(scale.x(cut.merged) - x - 0.7, LEAST), bottom - y, fill, _cut(cut)))
+        out.append(_rect(x, y, max(scale.x(cut.merged_at) - x - 0.7, LEAST), bottom - y, fill, _cut(cut)))
     for reset in report.resets:
         x = scale.x(reset.at)
         title = _text(f"reset, epoch {reset.epoch}, {reset.cause}: {reset.text}, {moment(reset.at)}")
@@ -166,25 +161,22 @@ def _timeline(report: Report) -> str:
         out.append(
             f'<text x="{scale.x(death.at):.1f}" y="{top - 5}" text-anchor="middle" style="fill:var(--bad)">✖<title>{title}</title></text>'
         )
-    out += [_stretch(scale, s, bottom + 8) for s in report.stretches]
+    for state, since, until, text in report.stretches:
+        x, end = scale.x(since), until or scale.end
+        title = f"{state} for {span(max(0.0, end - since))}; {text}"
+        out.append(_rect(x, bottom + 8, max(scale.x(end) - x, 1.0), 16, _COLOURS[state], title))
     return _svg(246, [*out, scale.axis(bottom + 42)], "throughput, cuts and resets over time")
 
 
-def _stretch(scale: _Scale, stretch: Stretch, y: float) -> str:
-    x, until = scale.x(stretch.since), scale.x(stretch.until or scale.end)
-    long = span(max(0.0, (stretch.until or scale.end) - stretch.since))
-    return _rect(x, y, max(until - x, 1.0), 16, _COLOURS[stretch.state], f"{stretch.state} for {long}; {stretch.text}")
-
-
 def _freshness(report: Report) -> list[str]:
-    names = sorted({f.table for f in report.freshness})
     if not report.status.lags:
         return []
+    names = sorted({commit.table for commit, _ in report.freshness})
     colours = {name: _TABLES[n % len(_TABLES)] for n, name in enumerate(names)}
     points = []
-    for f in report.freshness:
-        title = f"{f.table}: checkpoint {f.upto} after {span(f.seconds)}, {moment(f.at)}"
-        points.append((f.at, f.seconds, title, colours[f.table]))
+    for commit, seconds in report.freshness:
+        title = f"{commit.table}: checkpoint {commit.upto} after {span(seconds)}, {moment(commit.at)}"
+        points.append((commit.at, seconds, title, colours[commit.table]))
     return [
         "<h2>Freshness of tables</h2>",
         _key(list(colours.items())),
@@ -207,26 +199,29 @@ def _points(report: Report, points: Sequence[tuple[float, float, str, str]]) -> 
     return _svg(142, [*out, scale.axis(bottom + 18)], "lengths over time")
 
 
+def _last(report: Report) -> list[str]:
+    rows = [
+        (c.id, c.status, moment(c.merged_at), c.rows, f"{c.drain_ms} ms", c.cause) for c in reversed(report.cuts[-30:])
+    ]
+    shown = [e for e in reversed(report.events) if not quiet(e)]
+    events = [(moment(e.at), e.kind, e.checkpoint or "", e.text, e.member or e.by) for e in shown]
+    return [
+        "<h2>Last checkpoints</h2>",
+        _table(("id", "status", "merged", "rows", "pause", "cause"), rows),
+        "<h2>Last events</h2>",
+        _table(("when", "event", "checkpoint", "what", "who"), events),
+    ]
+
+
 def _lag(report: Report) -> str:
-    rows = report.positions
+    """Positions of the members by their last reports."""
+    rows = [
+        (member.name, f"{topic}[{partition}]", int(position), max(0, int(high) - int(position)))
+        for member in report.status.members
+        for topic, partitions in (member.metrics.get("partitions") or {}).items()
+        for partition, (position, high) in partitions.items()
+    ]
     return _table(("member", "partition", "at", "waiting in Kafka"), rows) if rows else "<p>No member has reported.</p>"
-
-
-def _resets(report: Report) -> str:
-    rows = [(moment(x.at), x.epoch, x.cause, x.member or x.by, x.text) for x in report.resets]
-    return _table(("when", "epoch", "cause", "by", "what"), rows)
-
-
-def _checkpoints(report: Report) -> str:
-    last = reversed(report.cuts[-30:])
-    rows = [(c.id, c.status, moment(c.merged), c.rows, f"{c.drain_ms} ms", c.cause) for c in last]
-    return _table(("id", "status", "merged", "rows", "pause", "cause"), rows)
-
-
-def _events(report: Report) -> str:
-    last = [e for e in reversed(report.events) if not quiet(e)]
-    rows = [(moment(e.at), e.kind, e.checkpoint or "", e.text, e.member or e.by) for e in last]
-    return _table(("when", "event", "checkpoint", "what", "who"), rows)
 
 
 def _height(most: float, label: Callable[[float], str], top: float, bottom: float) -> str:

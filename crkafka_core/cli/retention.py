@@ -1,18 +1,22 @@
-"""`retire`, `forget`, `skip`: let go of old checkpoints, of topics, of records that no client can read (SPEC T1-T3, S4, X9)."""
+"""`retire`, `forget`, `skip`, `erase`: let go of old checkpoints, of topics, of records that no client can read or no table may have
+(SPEC T1-T3, S4, X9, K6)."""
 
 from __future__ import annotations
 
+import csv
+from typing import IO
+
 import click
 
-from crkafka_core.cli.call import Answer, verb
+from crkafka_core.cli.call import Answer, control_plane, means, verb
 from crkafka_core.cli.output import Say, silent
-from crkafka_core.cli.resources import control_plane
 from crkafka_core.config import RegionConfig
 from crkafka_core.holder import whoami
 from crkafka_core.model.errors import Refused
 from crkafka_core.model.offsets import parse_offsets
 from crkafka_core.model.plural import plural
-from crkafka_core.plane import starts
+from crkafka_core.plane import erasure, starts
+from crkafka_core.plane.erasure import Records
 from crkafka_core.region import Region
 
 
@@ -30,10 +34,8 @@ def _refuse_unknown(config: RegionConfig, topic: str) -> None:
     with control_plane(config) as plane:
         topics = plane.read(lambda reader, row: {tp.topic for tp in starts.known(reader)})
     if topic not in topics:
-        raise Refused(
-            f"Region {config.region} knows no topic {topic!r}, or has forgotten it already.",
-            hint=f"It knows {', '.join(sorted(topics)) or 'none'}.",
-        )
+        hint = f"It knows {', '.join(sorted(topics)) or 'none'}."
+        raise Refused(f"Region {config.region} knows no topic {topic!r}, or has forgotten it already.", hint=hint)
 
 
 def _forgets(config: RegionConfig, topic: str) -> str:
@@ -69,3 +71,47 @@ def skip(config: RegionConfig, offsets: str) -> Answer:
         goes_on = region.skip(tp, first, last, by=whoami())
     value = {"topic": tp.topic, "partition": tp.partition, "goes_on_at": goes_on}
     return Answer(value, f"{tp} goes on at offset {goes_on}")
+
+
+def _named(_: click.Context, __: click.Parameter, given: IO[str]) -> Records:
+    named: list[tuple[str, int, int]] = []
+    try:
+        for number, line in enumerate(csv.reader(given), 1):
+            cells = [cell.strip() for cell in line]
+            if not cells or (number == 1 and [cell.lower() for cell in cells] == ["topic", "partition", "offset"]):
+                continue
+            try:
+                topic, partition, offset = cells
+                named.append((topic, int(partition), int(offset)))
+            except ValueError:
+                where = f"line {number} of {given.name}"
+                raise click.BadParameter(f"{where} is not TOPIC,PARTITION,OFFSET") from None
+    except (UnicodeDecodeError, csv.Error):
+        raise click.BadParameter(f"{given.name} is no CSV in UTF-8") from None
+    if not named:
+        raise click.BadParameter(f"{given.name} names no record")
+    return erasure.by_partition(named)
+
+
+def _erases(config: RegionConfig, records: Records) -> str:
+    leave = plural(sum(map(len, records.values())), "record leaves", "records leave")
+    return f"{leave} every table of region {config.region} for good."
+
+
+@verb("erase", doing="erasing", asks=_erases)
+@click.argument("records", type=click.File("r", encoding="utf-8-sig"), callback=_named)
+def erase(config: RegionConfig, records: Records, *, say: Say = silent) -> Answer:
+    """Remove the records that the file RECORDS names from every declared table, for good; `-` reads standard input.
+
+    A line is TOPIC,PARTITION,OFFSET, as a query of a table returns them. The control plane keeps these three and nothing else of a
+    record, and no replay, repair, reset or new table brings it back. Kafka, segments that are not retired yet, and old versions of a
+    table that are not vacuumed yet still have it. Exit code 1 if a table could not be written.
+    """
+    from crkafka_core.lake import erasing
+
+    with Region.open(config) as region:
+        done = erasing.erase(region, records, means=means(config, say, then="writing the tables without them"))
+    count = plural(sum(map(len, records.values())), "record")
+    left = [f"table {t} {'' if why[0].islower() else 'may still have them: '}{why}" for t, why in done.left.items()]
+    text = f"{count} of {plural(len(done.checkpoints), 'checkpoint')} erased"
+    return Answer(done, text, left, int(bool(done.left)))

@@ -1,9 +1,12 @@
-"""`dev`: a real Kafka and PostgreSQL in one folder, for a first look. `jars`: the jars that Spark needs for tables, in a folder."""
+"""`new`: a starter project. `dev`: a real Kafka and PostgreSQL in one folder, for a first look. `jars`: Spark's jars for tables."""
 
 from __future__ import annotations
 
+import re
+import shlex
 import shutil
 from collections.abc import Collection
+from importlib import resources
 from pathlib import Path
 
 import click
@@ -13,7 +16,55 @@ from crkafka_core.cli.output import note, print_json, progress
 from crkafka_core.config.topics import NO_TOPIC, is_topic
 from crkafka_core.dev import jars as sets
 from crkafka_core.dev import services
-from crkafka_core.dev.services import Status
+from crkafka_core.model.errors import ConfigError
+
+_FILES = ("region.yaml", "order.schema.json", "produce.py", "read.py", "definitions.txt", "pyproject.toml", "README.md")
+"""Files of the package. definitions.txt becomes a module, which imports Dagster's side, so it is none of the core."""
+_SCHEMA = "region.schema.json"
+"""The first line of region.yaml names it."""
+
+
+def new(folder: Path) -> list[Path]:
+    """Write the files of a starter project into a folder that has none of them; the folder gives the region its name."""
+    from crkafka_core.config import schema
+
+    name = folder.absolute().name
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
+        raise ConfigError(f"{name!r} is not a name for a region.", hint="Letters, digits, dot, underscore and hyphen.")
+    written = {folder / file.replace("definitions.txt", "definitions.py"): file for file in _FILES}
+    targets = [*written, folder / _SCHEMA, folder / ".gitignore"]
+    try:
+        for target in targets:
+            if target.exists():
+                raise ConfigError(f"{target} exists already.", hint="Choose a folder of its own: crkafka new NAME.")
+        folder.mkdir(parents=True, exist_ok=True)
+        for target, file in written.items():
+            text = (resources.files("crkafka_core.starter") / file).read_text(encoding="utf-8")
+            target.write_text(text.replace("PROJECT", name), encoding="utf-8")
+        (folder / _SCHEMA).write_text(schema.text(), encoding="utf-8")
+        (folder / ".gitignore").write_text(
+            "var/\n__pycache__/\n.tmp_dagster_home_*/\nspark-warehouse/\n", encoding="utf-8"
+        )
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be made: {error.strerror}.", hint="Choose another folder.") from None
+    return targets
+
+
+@click.command("new")
+@click.argument("folder", type=click.Path(path_type=Path), metavar="[NAME]", default="orders")
+def _new(folder: Path) -> None:
+    """Write a starter project: a region, a producer, a raw and a typed table with dead letters, a Dagster definition.
+
+    \b
+    Example:
+      crkafka new shop && cd shop
+      crkafka dev up --topic orders:4
+    """
+    for path in new(folder):
+        print(path)
+    change = f"cd {shlex.quote(str(folder))}; " if folder.absolute() != Path.cwd() else ""
+    print(f"next: {change}crkafka dev up --topic orders:4; then follow {folder / 'README.md'}")
+
 
 MOST_PARTITIONS = 10_000
 """Kafka creates no more at once."""
@@ -48,7 +99,7 @@ def _up(folder: Path, brokers: int, port: int | None, postgres: bool, topics: tu
     with progress("starting", quiet=as_json) as say:
         wanted = dict(_topic(t) for t in topics)
         state = services.up(folder, brokers=brokers, postgres=postgres, port=port or 0, topics=wanted, progress=say)
-    _print(state, as_json)
+    print(services.as_json(state) if as_json else services.describe(state))
     if not as_json and folder == services.DEFAULT_FOLDER and not DEFAULT_FILE.exists():
         note("next: `crkafka new .` writes a project here that uses it")
 
@@ -60,7 +111,7 @@ def _down(folder: Path, as_json: bool) -> None:
     """Stop the services of the folder; their data stays."""
     with progress("stopping", quiet=as_json) as say:
         state = services.down(folder, progress=say)
-    _print(state, as_json)
+    print(services.as_json(state) if as_json else services.describe(state))
     if not as_json and state.services:
         note("all services have ended; `crkafka dev up` starts them again with their data")
 
@@ -71,7 +122,7 @@ def _down(folder: Path, as_json: bool) -> None:
 def _status(folder: Path, as_json: bool) -> int:
     """Services of the folder and whether they run; exit code 3 if one does not."""
     state = services.status(folder)
-    _print(state, as_json)
+    print(services.as_json(state) if as_json else services.describe(state))
     return 0 if state.running else 3
 
 
@@ -82,10 +133,6 @@ def _topic(text: str) -> tuple[str, int]:
     if not is_topic(name):
         raise click.BadParameter(f"{name!r} {NO_TOPIC}", param_hint="--topic")
     return name, int(partitions or 4)
-
-
-def _print(state: Status, as_json: bool) -> None:
-    print(services.as_json(state) if as_json else services.describe(state))
 
 
 _SETS = {"delta": sets.DELTA, "iceberg": sets.ICEBERG, "s3": sets.S3A}
@@ -119,4 +166,4 @@ def _jars(folder: Path, names: tuple[str, ...], as_json: bool) -> None:
         print(f"host: {{conf: {{spark.jars: '{','.join(map(str, brought))}'}}}}")
 
 
-COMMANDS.update(dev=_dev, jars=_jars)
+COMMANDS.update(new=_new, dev=_dev, jars=_jars)

@@ -20,30 +20,18 @@ from crkafka_core.plane import transact
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one check."""
-
     what: str
     ok: bool
     text: str
     exit_code: int = 0
 
 
-def check(
-    config: RegionConfig, *, offline: bool = False, tell: Callable[[Finding], None] = lambda _: None
-) -> list[Finding]:
-    """Check everything that the configuration names; changes and raises nothing. `tell` receives each finding as soon as it is known."""
-    findings: list[Finding] = []
-    for finding in _findings(config, offline=offline):
-        tell(finding)
-        findings.append(finding)
-    return findings
-
-
-def _findings(config: RegionConfig, *, offline: bool) -> Iterator[Finding]:
+def check(config: RegionConfig, *, offline: bool = False) -> Iterator[Finding]:
+    """Check everything that the configuration names, one thing after another; changes and raises nothing."""
     yield Finding("configuration", True, f"region {config.region}, {plural(config.members, 'member')}")
     yield from (Finding("configuration", True, f"warning: {text}") for text in config.warnings())
     known = checks.Stored()
-    references = _finding("references", lambda: checks.references(config, known))
+    references = _finding("references", lambda: checks.references(config))
     yield references
     if offline or not references.ok:
         return
@@ -64,7 +52,7 @@ def _findings(config: RegionConfig, *, offline: bool) -> Iterator[Finding]:
         if group.ok or group.text != kafka.text:  # one failure of both is shown once
             yield group
     if checks.by_registry(config):
-        yield _finding("registry", lambda: checks.registry(config, known))
+        yield _finding("registry", lambda: checks.registry(config))
     if config.tables or config.templates or known.tables:
         yield _finding("tables", lambda: checks.tables(config, known))
     yield _finding("host", lambda: checks.host(config, known))
@@ -140,19 +128,14 @@ def _check(config: RegionConfig, offline: bool, as_json: bool) -> int:
     and that file is written by
       crkafka check --schema > region.schema.json
     """
-    findings = check(config, offline=offline) if as_json else check(config, offline=offline, tell=_print)
+    findings = []
+    for finding in check(config, offline=offline):
+        findings.append(finding)
+        if not as_json:
+            print(visible(f"{'ok    ' if finding.ok else 'WRONG '} {finding.what}: {finding.text}"), flush=True)
     if as_json:
         print_json(findings)
     return max(f.exit_code for f in findings)
-
-
-def _print(finding: Finding) -> None:
-    print(visible(f"{'ok    ' if finding.ok else 'WRONG '} {finding.what}: {finding.text}"), flush=True)
-
-
-def roles(config: RegionConfig | None = None) -> str:
-    """SQL for the roles of a control plane; only PostgreSQL has them. The same for all regions."""
-    return transact.roles("postgresql:" if config is None else config.control_plane)
 
 
 @click.command("init")
@@ -166,7 +149,7 @@ def _init(config_file: Path | None, region_name: str | None, only_roles: bool, a
     """
     call = called(config_file, region_name)
     if only_roles:
-        print(roles(None if call.file is None else call.config()))
+        print(transact.roles("postgresql:" if call.file is None else call.config().control_plane))
         return
     init(call.config()).give(as_json)
 

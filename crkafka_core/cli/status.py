@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from crkafka_core.cli.call import Answer, json_option, number, register, verb
+from crkafka_core.cli.call import Answer, control_plane, json_option, number, register, verb
 from crkafka_core.cli.output import LAG, lag_cells, moment, phase_for, plain, print_json, print_pairs, print_table, span
-from crkafka_core.cli.resources import control_plane
 from crkafka_core.control import Reader
 from crkafka_core.model.errors import ConfigError, ServiceUnavailable
 from crkafka_core.model.redaction import redact
@@ -35,22 +34,18 @@ _LEASES = {"reader": "read", "retire": "retirement"}
 
 @dataclass(frozen=True)
 class StatusAndHistory:
-    """The region now with its last checkpoints and events, from one read."""
+    """The region now with its last checkpoints, newest first, and its last events, oldest first."""
 
     status: Status
     checkpoints: tuple[Checkpoint, ...]
-    """Newest first."""
     events: tuple[Event, ...]
-    """Oldest first."""
 
 
 def status_and_history(reader: Reader, region: Region) -> StatusAndHistory:
-    """Read the status with the last checkpoints and events."""
     return StatusAndHistory(status_of(reader, region), tuple(newest(reader, SHOWN)), tuple(events.last(reader, SHOWN)))
 
 
 def show(config: RegionConfig | Address) -> StatusAndHistory:
-    """The region now."""
     with control_plane(config) as plane:
         return plane.read(status_and_history)
 
@@ -106,19 +101,15 @@ def _watch(config: Address, interval: float, once: bool, as_json: bool) -> None:
             if once and isinstance(state, ServiceUnavailable):
                 raise state
             if as_json:
-                print(
-                    json_text(flat(state) if isinstance(state, StatusAndHistory) else {"error": redact(str(state))}),
-                    flush=True,
-                )
+                value = flat(state) if isinstance(state, StatusAndHistory) else {"error": redact(str(state))}
+                print(json_text(value), flush=True)
             else:
                 console.print(view(state, None))
             if once:
                 return
     elif not sys.stdout.isatty():
-        raise ConfigError(
-            "A live view needs a terminal.",
-            hint="`crkafka show --watch --json` prints a line for each view, `crkafka show` the state once.",
-        )
+        hint = "`crkafka show --watch --json` prints a line for each view, `crkafka show` the state once."
+        raise ConfigError("A live view needs a terminal.", hint=hint)
     else:
         last: StatusAndHistory | None = None
         with suppress(KeyboardInterrupt), Live(screen=True, auto_refresh=False) as screen:  # Ctrl-C ends the view
@@ -167,26 +158,15 @@ def _print_region(status: Status) -> None:
 
 
 def print_members(members: tuple[MemberView, ...]) -> None:
-    """Print a line for each member."""
-    print_table(
-        ("member", "status", "host", "pid", "partitions", "generation", "epoch", "base", "rebalances", "since"),
-        (
-            (
-                m.name,
-                m.status,
-                m.machine,
-                str(m.metrics.get("pid", "")),
-                "no report" if m.partitions is None else len(m.partitions),
-                m.generation,
-                m.epoch,
-                m.base,
-                m.rebalances,
-                moment(m.registered_at),
-            )
-            for m in members
-        ),
-        empty="no member has registered",
-    )
+    columns = ("member", "status", "host", "pid", "partitions", "generation", "epoch", "base", "rebalances", "since")
+    cells = []
+    for m in members:
+        held = "no report" if m.partitions is None else len(m.partitions)
+        numbers = (m.generation, m.epoch, m.base, m.rebalances)
+        cells.append(
+            (m.name, m.status, m.machine, str(m.metrics.get("pid", "")), held, *numbers, moment(m.registered_at))
+        )
+    print_table(columns, cells, empty="no member has registered")
 
 
 @verb("health", only_rows=True)

@@ -9,9 +9,18 @@ from typing import Any, TypeVar
 
 import click
 
-from crkafka_core.cli.call import COMMANDS, Answer, called, config_options, json_option, number, verb
+from crkafka_core.cli.call import (
+    COMMANDS,
+    Answer,
+    called,
+    config_options,
+    control_plane,
+    json_option,
+    means,
+    number,
+    verb,
+)
 from crkafka_core.cli.output import LAG, Say, lag_cells, note, print_table, silent
-from crkafka_core.cli.resources import control_plane, means
 from crkafka_core.config import RegionConfig
 from crkafka_core.config.shapes import by_value, topic_of
 from crkafka_core.control import Reader
@@ -42,21 +51,17 @@ def tables(context: click.Context, config_file: Path | None, region_name: str | 
         lags = control.read(lateness.lags)
     value = [{**lag.__dict__, "late": lag.late, "spoilt": lag.spoilt} for lag in lags]
     columns = (*LAG, "written by", "version", "bad records", "late")
-    cells = [
-        (
-            *lag_cells(lag),
-            lag.writer or lag.feeder or "no process now",
-            lag.table.version,
-            lag.bad or "",
-            "has to follow a rewind" if lag.owes_fence else "late" if lag.late else "",
-        )
-        for lag in lags
-    ]
+    cells = []
+    for lag in lags:
+        late = "has to follow a rewind" if lag.owes_fence else "late" if lag.late else ""
+        by = lag.writer or lag.feeder or "no process now"
+        cells.append((*lag_cells(lag), by, lag.table.version, lag.bad or "", late))
     text = partial(print_table, columns, cells, empty=f"region {config.region} declares no table")
     return Answer(value, text, code=int(any(lag.late for lag in lags))).give(as_json)
 
 
 COMMANDS["tables"] = tables
+_UP_TO_DATE = "every table has all checkpoints"
 
 
 def _each(names: Iterable[str], work: Callable[[str], T], text: Callable[[str, T], str], value: Any = None) -> Answer:
@@ -92,8 +97,13 @@ def advance(config: RegionConfig, table: str = "", *, say: Say = silent) -> Answ
                 say(f"table {name} is at checkpoint {commit.acknowledged}")
             return done
 
+        def line(name: str, commit: Committed) -> str:
+            bad = f", {plural(commit.bad, 'record')} could not be decoded" if commit.bad else ""
+            what = plural(commit.rows, "record" if _by_key(config, name) else "row")
+            return f"{name}: {what} of {plural(len(commit.checkpoints), 'checkpoint')}{bad}; at {commit.acknowledged}"
+
         def text(name: str, commits: list[Committed]) -> str:
-            return "\n".join(f"{name}: {_line(commit, _by_key(config, name))}" for commit in commits)
+            return "\n".join(line(name, commit) for commit in commits)
 
         def waiting(reader: Reader, row: rows.Region) -> list[str]:
             return [lag.table.name for lag in lateness.lags(reader, row) if lag.waiting]
@@ -101,15 +111,6 @@ def advance(config: RegionConfig, table: str = "", *, say: Say = silent) -> Answ
         names = region.plane.read(lambda reader, row: _named(reader, table) if table else waiting(reader, row))
         answer = _each(names, one, text)
     return answer if answer.text or len(answer.value) < len(names) else answer._replace(text=_UP_TO_DATE)
-
-
-_UP_TO_DATE = "every table has all checkpoints"
-
-
-def _line(commit: Any, by_key: bool) -> str:
-    bad = f", {plural(commit.bad, 'record')} could not be decoded" if commit.bad else ""
-    what = plural(commit.rows, "record" if by_key else "row")
-    return f"{what} of {plural(len(commit.checkpoints), 'checkpoint')}{bad}; at {commit.acknowledged}"
 
 
 def _by_key(config: RegionConfig, table: str) -> bool:
@@ -132,7 +133,12 @@ def replay(config: RegionConfig, table: str, *, after: int, upto: int, say: Say 
     if after >= upto:
         raise click.BadParameter(f"the range ({after}, {upto}] is empty", param_hint="--after")
     with Region.open(config) as region:
-        into = " and ".join(_family(region, table))
+        family = region.plane.read(lambda reader, _: plane.siblings(reader, plane.of(reader, table)))
+        for each in family:
+            if _by_key(config, each.name):  # refused before Spark starts
+                from crkafka_core.lake.keyed import refuse_rewrite
+
+                refuse_rewrite(region, each)
         plan = region.plane.read(lambda reader, row: reading.plan(reader, row, after=after, upto=upto))
         nothing = Answer(None, f"the checkpoints after {after} up to {upto} have no rows; nothing was written")
         if not plan.filled:
@@ -140,27 +146,17 @@ def replay(config: RegionConfig, table: str, *, after: int, upto: int, say: Say 
         from crkafka_core.lake import road
 
         records = plural(sum(plan.rows_for_tables.values()), "record")
+        into = " and ".join(each.name for each in family)
         say(f"writing {records} of {plural(len(plan.filled), 'checkpoint')} into {into}")
         done = road.rewrite(region, table, plan.filled, means=means(config, say))
     if done is None:
         return nothing
     notes = []
-    if early := [each for each in done.checkpoints if each > done.acknowledged]:
+    if early := [number for number in done.checkpoints if number > done.acknowledged]:
         came = plural(len(early), "of them came before its turn", "of them came before their turn")
         notes = [f"{came}: {table} is at checkpoint {done.acknowledged}; its next advance writes them again, in place"]
     written, filled = plural(done.rows, "row"), plural(len(done.checkpoints), "checkpoint")
     return Answer(done, f"{written} of {filled} written into {table}{done.did_not_fit}", notes)
-
-
-def _family(region: Region, table: str) -> list[str]:
-    """The tables written together with this one. Refuses unknown tables and tables by key, before Spark starts."""
-    family = region.plane.read(lambda reader, row: plane.siblings(reader, plane.of(reader, table)))
-    for one in family:
-        if _by_key(region.config, one.name):
-            from crkafka_core.lake.keyed import refuse_rewrite
-
-            refuse_rewrite(region, one)
-    return [each.name for each in family]
 
 
 @verb("mend", doing="comparing", group=tables)

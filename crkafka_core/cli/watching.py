@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.panel import Panel
@@ -11,6 +11,7 @@ from rich.text import Text
 
 from crkafka_core.cli.output import LAG, lag_cells, moment, phase_for, shown, span
 from crkafka_core.model.errors import ServiceUnavailable
+from crkafka_core.model.offsets import TP
 from crkafka_core.model.plural import plural
 from crkafka_core.model.redaction import redact
 from crkafka_core.model.visible import visible
@@ -23,15 +24,12 @@ if TYPE_CHECKING:
 _COLOUR = {"RUNNING": "green", "CUTTING": "cyan", "STOPPED": "bold red", "IDLE": "dim"}
 
 
-def _submitted(status: Status) -> float:
-    return sum(float(m.metrics.get("submitted", 0)) for m in status.members)
-
-
 def rate_of(last: Status | None, status: Status) -> float:
     """Records per second between two reads."""
     if last is None or status.now <= last.now:
         return 0.0
-    return max(0.0, (_submitted(status) - _submitted(last)) / (status.now - last.now))
+    before, after = (sum(float(m.metrics.get("submitted", 0)) for m in each.members) for each in (last, status))
+    return max(0.0, (after - before) / (status.now - last.now))
 
 
 def view(state: StatusAndHistory | ServiceUnavailable, last: StatusAndHistory | None) -> RenderableType:
@@ -52,10 +50,8 @@ def _head(status: Status, rate: float) -> RenderableType:
     text = Text()
     text.append(phase_for(r, status.now), style=_COLOUR.get(r.phase, "yellow"))
     text.append(f"   epoch {r.epoch}   head {r.head}   ")
-    if status.cut_due_at is not None:
-        text.append(
-            f"next cut {'now' if status.cut_due_at <= status.now else 'in ' + span(status.cut_due_at - status.now)}   "
-        )
+    if (due := status.cut_due_at) is not None:
+        text.append(f"next cut {'now' if due <= status.now else 'in ' + span(due - status.now)}   ")
     if rate:
         text.append(f"{rate:,.0f} records/s   ")
     if r.consecutive:
@@ -82,13 +78,9 @@ def _members(status: Status) -> RenderableType:
     table = Table("member", "status", "host", "pid", "partitions", "epoch", "queue", "submitted", "lag", box=None)
     for m in status.members:
         held = "no report" if m.partitions is None else _packed(m.partitions)
-        style = "" if m.status == "LIVE" else "red"
-        metrics = m.metrics
-        table.add_row(
-            *map(shown, (m.name, m.status, m.machine, metrics.get("pid", ""), held, m.epoch)),
-            *(f"{metrics.get(key, 0):,}" for key in ("queueRecords", "submitted", "lag")),
-            style=style,
-        )
+        about = map(shown, (m.name, m.status, m.machine, m.metrics.get("pid", ""), held, m.epoch))
+        counts = (f"{m.metrics.get(key, 0):,}" for key in ("queueRecords", "submitted", "lag"))
+        table.add_row(*about, *counts, style="" if m.status == "LIVE" else "red")
     return Panel(table, title=f"members, {status.region.members_wanted} wanted", title_align="left")
 
 
@@ -99,24 +91,19 @@ def _tables(status: Status) -> RenderableType:
     return Panel(table, title="tables", title_align="left")
 
 
-def _packed(tps: tuple[Any, ...]) -> str:
+def _packed(tps: tuple[TP, ...]) -> str:
     by_topic: dict[str, list[int]] = {}
     for topic, partition in tps:
         by_topic.setdefault(topic, []).append(partition)
-    return (
-        " ".join(f"{t}{ps if len(ps) <= 6 else f'[{ps[0]}…{ps[-1]}: {len(ps)}]'}" for t, ps in by_topic.items())
-        or "none"
-    )
+    packed = (f"{t}{ps if len(ps) <= 6 else f'[{ps[0]}…{ps[-1]}: {len(ps)}]'}" for t, ps in by_topic.items())
+    return " ".join(packed) or "none"
 
 
 def _history(state: StatusAndHistory) -> RenderableType:
     cuts = Table("id", "status", "rows", "drain", "merged", "cause", box=None)
     for c in state.checkpoints:
-        cuts.add_row(
-            *map(
-                shown, (c.id, c.status, f"{c.rows:,}", span(c.drain_ms / 1000), moment(c.merged_at), c.cause or c.note)
-            )
-        )
+        times = span(c.drain_ms / 1000), moment(c.merged_at)
+        cuts.add_row(*map(shown, (c.id, c.status, f"{c.rows:,}", *times, c.cause or c.note)))
     log = Table("when", "event", "what", "by", box=None)
     for e in reversed(state.events):
         what = f"{e.kind}{f' {e.checkpoint}' if e.checkpoint else ''}"

@@ -15,7 +15,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
 from checkpoints_db import initialise
-from crkafka_core.cli.report import report
+from crkafka_core.cli.history import read_report
 from crkafka_core.cli.report_page import page
 from crkafka_core.config import RegionConfig
 from crkafka_core.control import Reader
@@ -163,7 +163,7 @@ def _finish(narrator: Narrator, region: Region, ledger: Ledger) -> bool:
         if well
         else f"\n[bold red]{plural(ledger.rows(), 'order was', 'orders were')} produced; the oracle or a table says otherwise, above.[/]"
     )
-    REPORT.write_text(page(report(region.config)), encoding="utf-8")
+    REPORT.write_text(page(read_report(region.config)), encoding="utf-8")
     narrator.say(f"what happened, as a page for a browser: {REPORT}")
     return well
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from checkpoints_db.store import SqlStore
-from crkafka_core.cli import hosting, resources
+from crkafka_core.cli import call, hosting
 from crkafka_core.config import RegionConfig
 from crkafka_core.model.errors import ServiceUnavailable
 from crkafka_core.plane import transact
@@ -92,7 +92,7 @@ def test_an_interrupt_of_a_verb_with_spark_is_no_error_of_java(
     monkeypatch.setattr("crkafka_core.spark.session.fetches", lambda _: ())
     monkeypatch.setattr("crkafka_core.spark.session.open_session", opens)
     before = signal.getsignal(signal.SIGINT)
-    assert resources.lazy_session(RegionConfig.load(region_file), lambda _: None)() == "spark"
+    assert call.lazy_session(RegionConfig.load(region_file), lambda _: None)() == "spark"
     assert signal.getsignal(signal.SIGINT) is before
 
 

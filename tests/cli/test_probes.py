@@ -34,8 +34,7 @@ from crkafka_core.plane import advance, alarms, cuts, epochs, lateness, life, me
 from crkafka_core.plane import tables as plane_tables
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.region import Region, probes
-from crkafka_core.region.metrics import prometheus
-from crkafka_core.region.timings import Timings
+from crkafka_core.region.metrics import Timings, prometheus
 from tests.rigs.players import PARTITIONS, Player, new_region
 
 MONITORING = Path(__file__).parents[2] / "docs" / "monitoring"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from crkafka_core.cli import report as reporting
+from crkafka_core.cli.history import read_report
 from crkafka_core.cli.report_page import page
 from crkafka_core.config import RegionConfig
 from crkafka_core.control import Tx
@@ -84,7 +84,7 @@ def test_what_others_wrote_is_text_and_no_markup(
     evil = "<script>alert(1)</script>\x1b[2J"
     plane.do(lambda tx: resets.begin(tx, ResetCause.PERSON, evil, by=evil))
     plane.do(lambda tx: events.log(tx, "note", evil, by=evil))
-    text = page(reporting.report(RegionConfig.load(region_file)))
+    text = page(read_report(RegionConfig.load(region_file)))
     assert "<script" not in text and "\x1b" not in text
     assert text.count("&lt;script&gt;") >= 3
 
@@ -112,7 +112,7 @@ def test_stretches_follow_each_other_without_a_hole(
     happens(lambda tx: resets.begin(tx, ResetCause.START, "started", by="me"))
     happens(lambda tx: events.log(tx, "resumed", "again"))
     happens(lambda tx: resets.begin(tx, ResetCause.LOST, "died", by="me"))
-    found = reporting.report(RegionConfig.load(region_file), last=last).stretches
+    found = read_report(RegionConfig.load(region_file), last=last).stretches
     assert [s.state for s in found] == ["running", "starting", "running", "resetting"]
     assert all(a.until == b.since for a, b in itertools.pairwise(found))
     assert found[-1].until == 0.0

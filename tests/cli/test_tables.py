@@ -12,7 +12,6 @@ import yaml
 from deltalake import DeltaTable, write_deltalake
 
 from checkpoints_db import initialise, open_store
-from crkafka_core.cli import proving
 from crkafka_core.lake.in_turn import each
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.rows import Table
@@ -154,7 +153,7 @@ def test_a_verify_that_dies_holds_retirement_back_for_minutes_and_one_that_lives
 def test_verify_and_mend_look_at_tables(landing: Landing, crkafka: Crkafka, tmp_path: Path) -> None:
     crkafka("tables", "advance")
     assert crkafka("tables", "mend", "--look").code == 0
-    assert proving.late(landing.config) == []
+    assert landing.region.plane.read(lateness.late) == []
     delta = DeltaTable(str(tmp_path / "bronze"))
     write_deltalake(delta, delta.to_pyarrow_table(), mode="append")
     looked = crkafka("tables", "mend", "--look")

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from dagster._core.workspace.autodiscovery import loadable_targets_from_python_file
 
-from crkafka_core.cli.project import new
+from crkafka_core.cli.services import new
 from crkafka_core.config import RegionConfig
 from dagster_project import consistent_region, names, partitions
 from dagster_project.options import Options
