@@ -26,9 +26,8 @@ from pydantic import (
 from crkafka_core.config import address, catalogs, kafka_section, location, reference, secret, template, typed_tables
 from crkafka_core.config.host_section import HostConfig
 from crkafka_core.config.kafka_section import Scalar
-from crkafka_core.config.limit_keys import MOST, LimitKeys
+from crkafka_core.config.limit_keys import MOST, LimitKeys, Seconds, Size
 from crkafka_core.config.problem import BadConfiguration, KeyedError, Problem, problems_of
-from crkafka_core.config.quantity import Seconds, Size
 from crkafka_core.config.resolving import Resolved, resolve
 from crkafka_core.config.sections import StartConfig, TableConfig, TriggerConfig
 from crkafka_core.config.shapes import by_value, on_frames, topic_of
@@ -346,9 +345,8 @@ class RegionConfig(LimitKeys):
         position, fallback = self.start.position, self.start.auto_offset_reset
         if "auto.offset.reset" in self.kafka and (position != "default" or fallback is not None):
             chosen = "start.auto_offset_reset" if fallback else f"start.position: {position}"
-            raise ValueError(
-                f"two start positions, {chosen} and kafka's auto.offset.reset: choose one; the latter goes with position: default"
-            )
+            text = f"two start positions, {chosen} and kafka's auto.offset.reset: choose one; the latter goes with position: default"
+            raise ValueError(text)
         places = [(f"table {t.name}", t.path) for t in self.tables if not location.in_catalog(t.path)]
         places.insert(0, ("storage", self.storage))
         location.check_apart(places)

@@ -19,9 +19,9 @@ from pydantic import (
     model_validator,
 )
 
+from crkafka_core.config.limit_keys import Seconds, seconds
 from crkafka_core.config.location import in_catalog, store_of
 from crkafka_core.config.problem import nearest
-from crkafka_core.config.quantity import Seconds, seconds
 from crkafka_core.config.shapes import GOOD, RECORDS, SHAPE
 from crkafka_core.config.topics import NO_TOPIC, check_pattern, is_topic
 from crkafka_core.config.typed import STRICT, Typing
@@ -55,9 +55,8 @@ def _moment(value: Any) -> Any:
         try:
             value = int(value) if value.strip().isdecimal() else dt.datetime.fromisoformat(value)
         except ValueError:
-            raise ValueError(
-                f"must be ISO 8601 such as 2026-01-31T08:00:00Z, or milliseconds since 1970, not {value!r}"
-            ) from None
+            text = f"must be ISO 8601 such as 2026-01-31T08:00:00Z, or milliseconds since 1970, not {value!r}"
+            raise ValueError(text) from None
     if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
         value = dt.datetime(value.year, value.month, value.day)
     if isinstance(value, dt.datetime):
@@ -348,23 +347,20 @@ class TableConfig(Typing):
         elif self.output is not None or self.shape not in (None, SHAPE + self.name):  # as `expanded` writes it
             raise ValueError(f"table {self.name} is typed and names a shape or its output: choose one")
         elif self.dead_letters is not None and self.on_bad_record not in (None, "dead_letter"):
-            raise ValueError(
-                f"table {self.name} names dead_letters, and on_bad_record: {self.on_bad_record} keeps none"
-            )
+            text = f"table {self.name} names dead_letters, and on_bad_record: {self.on_bad_record} keeps none"
+            raise ValueError(text)
         if self.shape is not None and self.shape.startswith(RECORDS) and self.shape != RECORDS + self.name:
             raise ValueError(f"table {self.name} names a shape of crkafka's own; leave it out, topics is enough")
         if self.most_tables is not None and not self.by_value:
-            raise ValueError(
-                f"table {self.name} names most_tables, which is for each: {{header: NAME}} or {{field: NAME}}"
-            )
+            text = f"table {self.name} names most_tables, which is for each: {{header: NAME}} or {{field: NAME}}"
+            raise ValueError(text)
         if self.by_value:
             self._check_by_value()
         elif self.each is not None:
             self._check_template()
         elif "{" in self.name or self.except_ is not None:
-            raise ValueError(
-                f"table {self.name} is one table, and names {{topic}}, {{value}} or except; write each: topic, or each: {{header: NAME}}"
-            )
+            text = f"table {self.name} is one table, and names {{topic}}, {{value}} or except; write each: topic, or each: {{header: NAME}}"
+            raise ValueError(text)
         elif any(topic.startswith("^") for topic in self.topics or ()):
             raise ValueError(f"table {self.name} takes topics by name; a pattern goes with each: topic")
         if self.output is not None and self.shape is None:
@@ -380,13 +376,11 @@ class TableConfig(Typing):
     def _check_by_value(self) -> None:
         """Refuse what the tables of such a template cannot have."""
         if "{value}" not in self.name or "{value}" not in self.path or "{topic}" in self.name + self.path:
-            raise ValueError(
-                f"the tables of {self.name} need a name and a path each; write {{value}} in both, and no {{topic}}"
-            )
+            text = f"the tables of {self.name} need a name and a path each; write {{value}} in both, and no {{topic}}"
+            raise ValueError(text)
         if self.except_ is not None or any(topic.startswith("^") for topic in self.topics or ()):
-            raise ValueError(
-                f"the tables of {self.name} are by a value of the record; name topics one by one, and leave except out"
-            )
+            write = "name topics one by one, and leave except out"
+            raise ValueError(f"the tables of {self.name} are by a value of the record; {write}")
         if self.typed is not None or self.shape is not None or self.mode != "append" or not self.kept_fresh:
             raise ValueError(
                 f"the tables of {self.name} have records as they are, and are kept fresh by the region's host; "

@@ -132,9 +132,8 @@ def check(tables: Sequence[TableConfig], storage: str, topics: Sequence[str] | N
                 )
         folder = template.path.partition(VALUE if template.by_value else TOPIC)[0].rpartition("/")[0]
         if not in_catalog(template) and location.overlap(folder, storage):
-            raise ValueError(
-                f"the tables of {template.name} would lie in {folder}, where the storage is too; give them a folder of their own"
-            )
+            text = f"the tables of {template.name} would lie in {folder}, where the storage is too; give them a folder of their own"
+            raise ValueError(text)
         for topic in template.topics or ():
             if topics is not None and not topic.startswith("^") and topic not in topics:
                 raise ValueError(f"{template.name} names the topic {topic}, which the region does not read")

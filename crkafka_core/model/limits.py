@@ -89,11 +89,5 @@ def of(region: Region) -> Limits:
 
 def dump(limits: Limits) -> str:
     """The stored form: only values that differ from the defaults, so that an upgrade may change a default."""
-    default = Limits()
-    return json.dumps(
-        {
-            f.name: getattr(limits, f.name)
-            for f in dataclasses.fields(Limits)
-            if getattr(limits, f.name) != getattr(default, f.name)
-        }
-    )
+    usual = dataclasses.asdict(Limits())
+    return json.dumps({name: value for name, value in dataclasses.asdict(limits).items() if value != usual[name]})

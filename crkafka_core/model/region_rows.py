@@ -259,11 +259,9 @@ class Reset(RegionRow):
     """The begin of an epoch: its cause, and who caused it (SPEC X3, X6, X8). Budgets and tokens are read from here."""
 
     epoch: int
-    """The epoch that it began."""
     at: float
     cause: ResetCause
     text: str = ""
-    """The cause in words."""
     member: str = ""
     """The member that caused it; empty if none did, or it is unknown."""
     by: str = ""

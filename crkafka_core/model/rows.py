@@ -132,7 +132,6 @@ class Contribution(RegionRow):
     base: int
     generation: int
     members_json: str
-    """Names of all members at that time."""
     topic_ids_json: str
     rows: int
     bytes: int
@@ -290,7 +289,6 @@ class Table(RegionRow):
     shape: str = ""
     """`package.module:function` that makes its rows; every writer uses it (SPEC K6). Empty: records as they are."""
     output: str = ""
-    """Name of the shape's output."""
 
     @property
     def owes_fence(self) -> bool:

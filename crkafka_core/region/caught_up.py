@@ -100,9 +100,8 @@ def _await_due(region: Region, token: str, total: int, progress: Callable[[str],
 
     def answer(reader: Reader, row: Row) -> _Due | str:
         if row.phase in (Phase.STOPPED, Phase.IDLE):
-            raise RegionStopped(
-                f"Region {row.name} is {row.phase.lower()}: {row.stop_reason or 'no members are wanted'}."
-            )
+            text = f"Region {row.name} is {row.phase.lower()}: {row.stop_reason or 'no members are wanted'}."
+            raise RegionStopped(text)
         left = still_to_reach(reader, row, token)
         if not left and row.phase is Phase.RUNNING:
             return _Due(row.epoch, row.head, "caught up", reached=True)

@@ -16,7 +16,6 @@ import time
 import uuid
 from functools import partial
 
-from crkafka_core.control import Tx
 from crkafka_core.holder import holder
 from crkafka_core.lake.handle import Handle
 from crkafka_core.model import limits
@@ -103,13 +102,13 @@ class FeederProcess:
     def _taken(self) -> Lease:
         """The lease that the process takes over once it has started: other processes see by it that one is coming."""
         free(self._region, plane.SPARK_FEEDER)
-        data = plane.left_out(self._region.config.left_to_others)
-
-        def take(tx: Tx) -> Lease:
-            length, token = limits.of(tx.region()).driver_lease, uuid.uuid4().hex
-            return leases.take(tx, plane.SPARK_FEEDER, holder=holder(), token=token, length=length, data=data)
-
-        return self._region.plane.do(take)
+        own = {
+            "holder": holder(),
+            "token": uuid.uuid4().hex,
+            "data": plane.left_out(self._region.config.left_to_others),
+        }
+        length = self._region.plane.read(lambda _, row: limits.of(row).driver_lease)
+        return self._region.plane.do(lambda tx: leases.take(tx, plane.SPARK_FEEDER, length=length, **own))
 
     def _once(self, token: str) -> int:
         """Run the process once, with this lease; its exit code."""
