@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T", "RegionConfig", "Address")
+PATH = click.Path(path_type=Path)
 DEFAULT_FILE = Path("region.yaml")
 MOST = 2**63 - 1
 """The largest number that SQL stores."""
@@ -147,10 +148,9 @@ def verb(
 
 
 def config_options(command: F) -> F:
-    file, several = click.Path(path_type=Path), "A region of the file, if it has several."
+    several, about = "A region of the file, if it has several.", "The region's configuration."
     command = click.option("-r", "--region", "region_name", metavar="NAME", help=several)(command)
-    about = "The region's configuration."
-    return click.option("-c", "--config", "config_file", type=file, metavar="FILE", help=about)(command)
+    return click.option("-c", "--config", "config_file", type=PATH, metavar="FILE", help=about)(command)
 
 
 def called(config_file: Path | None, region_name: str | None) -> Call:

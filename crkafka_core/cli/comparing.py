@@ -95,7 +95,7 @@ def _print(
 
 
 @verb("verify", doing="verifying")
-@click.option("--kafka/--no-kafka", default=True, show_default=True, help="Compare with the records in Kafka.")
+@click.option("--kafka/--no-kafka", default=True, help="Compare with the records in Kafka.")
 @click.option(
     "--ledger",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),

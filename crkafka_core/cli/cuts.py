@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from crkafka_core.cli.call import Answer, verb
+from crkafka_core.cli.call import PATH, Answer, verb
 from crkafka_core.cli.output import Say, silent, span
 from crkafka_core.config import RegionConfig
 from crkafka_core.holder import whoami
@@ -75,9 +75,7 @@ def _ended_by_sigterm() -> Iterator[None]:
 
 
 @verb("consume", doing="consuming")
-@click.option(
-    "--logs", type=click.Path(path_type=Path), metavar="FOLDER", help="Folder for the logs of members hosted here."
-)
+@click.option("--logs", type=PATH, metavar="FOLDER", help="Folder for the logs of members hosted here.")
 def _consume(config: RegionConfig, logs: Path | None, say: Say) -> Answer:
     """Consume to the present end of the topics, and cut. An idle region is started, hosted here, and stopped again."""
     with _ended_by_sigterm():

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import click
 
-from crkafka_core.cli.call import Answer, control_plane, number, verb
+from crkafka_core.cli.call import PATH, Answer, control_plane, number, verb
 from crkafka_core.cli.output import moment, print_pairs, print_table, span
 from crkafka_core.config import RegionConfig
 from crkafka_core.control import Reader
@@ -59,7 +59,7 @@ def _detail(reader: Reader, region: Region, number: int) -> Detail:
 
 @verb("checkpoints")
 @click.argument("wanted", type=number(1), metavar="[NUMBER]", required=False)
-@click.option("--last", type=number(1), metavar="N", default=20, show_default=True, help="Number of checkpoints.")
+@click.option("--last", type=number(1), metavar="N", default=20, help="Number of checkpoints.")
 @click.option("--all", "everything", is_flag=True, help="All checkpoints.")
 def checkpoints(config: RegionConfig, *, wanted: int | None = None, last: int = 20, everything: bool = False) -> Answer:
     """List the last checkpoints, or show checkpoint NUMBER: its offsets, contributions, segments."""
@@ -92,7 +92,7 @@ def _print_detail(detail: Detail) -> None:
 
 
 @verb("events")
-@click.option("--last", type=number(1), metavar="N", default=30, show_default=True, help="Number of events.")
+@click.option("--last", type=number(1), metavar="N", default=30, help="Number of events.")
 @click.option("--since", type=number(0), metavar="N", help="All events after this number.")
 def events(config: RegionConfig, *, last: int = 30, since: int | None = None) -> Answer:
     """List the last events: what happened, to which checkpoint and member, on whose request, and why."""
@@ -175,16 +175,8 @@ def read_report(config: RegionConfig, *, last: int = 500) -> Report:
 
 
 @verb("report")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="The file [default: report-REGION.html].",
-)
-@click.option(
-    "--last", type=number(2), metavar="N", default=500, show_default=True, help="Number of the newest checkpoints."
-)
+@click.option("-o", "--output", type=PATH, metavar="FILE", help="The file [default: report-REGION.html].")
+@click.option("--last", type=number(2), metavar="N", default=500, help="Number of the newest checkpoints.")
 def report(config: RegionConfig, *, output: Path | None = None, last: int = 500) -> Answer:
     """Write the region's history into one HTML file: cuts, resets, pauses, tables' freshness, lag.
 

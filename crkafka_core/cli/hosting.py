@@ -19,7 +19,7 @@ from typing import Any
 import click
 
 from crkafka_core import logs as logs_of
-from crkafka_core.cli.call import register
+from crkafka_core.cli.call import PATH, register
 from crkafka_core.cli.following import Follower
 from crkafka_core.cli.output import Say, note
 from crkafka_core.config import RegionConfig, redact
@@ -137,17 +137,14 @@ def members(
 
 
 @register("host")
-@click.option("--start/--no-start", default=True, show_default=True, help="Start the region.")
-@click.option("--drive/--no-drive", default=True, show_default=True, help="Open due cuts, and retire old checkpoints.")
+@click.option("--start/--no-start", default=True, help="Start the region.")
+@click.option("--drive/--no-drive", default=True, help="Open due cuts, and retire old checkpoints.")
 @click.option("--leave-running", is_flag=True, help="At the end members leave, but the region stays wanted.")
 @click.option("--until-idle", is_flag=True, help="End once the region is idle, such as after `crkafka stop`.")
+@click.option("--logs", type=PATH, metavar="FOLDER", help="Folder for the logs of members that are local processes.")
 @click.option(
-    "--logs",
-    type=click.Path(path_type=Path),
-    metavar="FOLDER",
-    help="Folder for the logs of members that are local processes.",
+    "--metrics", default="", show_default=False, metavar="HOST:PORT", help="Serve /metrics, /livez and /readyz."
 )
-@click.option("--metrics", default="", metavar="HOST:PORT", help="Serve /metrics, /livez and /readyz.")
 def _host(config: RegionConfig, **options: Any) -> int:
     """Run the region's members until interrupted, and print the region's events; then a last cut. A second interrupt ends at once.
 

@@ -23,7 +23,7 @@ from crkafka_core.region import Region, waiting
 
 _YEAR = 366 * 86_400
 """Longest --timeout; the bound also refuses NaN and infinity."""
-_WAIT = click.option("--wait/--no-wait", default=True, show_default=True, help="Wait until it is done.")
+_WAIT = click.option("--wait/--no-wait", default=True, help="Wait until it is done.")
 _TIMEOUT = click.option(
     "--timeout", type=number(0, _YEAR, kind=float), metavar="SECONDS", help="Wait at most so long; then exit code 1."
 )
@@ -114,14 +114,14 @@ def _goes_back(config: RegionConfig, to: Target, give_up: tuple[str, ...], **_: 
 
 @verb("reset", doing="resetting", asks=_goes_back)
 @click.option("--to", type=_target, metavar="head|initial|NUMBER", required=True, help=_TO)
-@click.option("--cause", default="", help="Reason, for the event log.")
+@click.option("--cause", default="", show_default=False, help="Reason, for the event log.")
 @click.option(
     "--give-up",
     multiple=True,
     metavar="TOPIC",
     help="A forgotten topic whose rows may leave the tables, though they cannot be read again. Repeat for more topics.",
 )
-@click.option("--fence/--no-fence", default=True, show_default=True, help="Make the declared tables follow at once.")
+@click.option("--fence/--no-fence", default=True, help="Make the declared tables follow at once.")
 @_WAIT
 @_TIMEOUT
 def reset(

@@ -137,7 +137,9 @@ class Verbs(click.Group):
             formatter.write_dl([(name, verb.about) for name, verb in VERBS.items()])
 
 
-@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(
+    cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110, "show_default": True}
+)
 @config_options
 @click.option(
     "--log-format",

@@ -43,9 +43,8 @@ def kind_of(what: str) -> str:
 
 
 KIND = click.option("--kind", type=click.Choice(pauses.KINDS), help="Kind of WHAT, if its form does not show it.")
-MEMBER = click.option(
-    "--member", default="", metavar="NAME", help="Only while this member holds it, such as `orders/0`."
-)
+_HOLDS = "Only while this member holds it, such as `orders/0`."
+MEMBER = click.option("--member", default="", show_default=False, metavar="NAME", help=_HOLDS)
 
 
 @verb("pause")

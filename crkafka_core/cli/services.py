@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from crkafka_core.cli.call import COMMANDS, DEFAULT_FILE, json_option, number
+from crkafka_core.cli.call import COMMANDS, DEFAULT_FILE, PATH, json_option, number
 from crkafka_core.cli.output import note, print_json, progress
 from crkafka_core.config.topics import NO_TOPIC, is_topic
 from crkafka_core.dev import jars as sets
@@ -51,7 +51,7 @@ def new(folder: Path) -> list[Path]:
 
 
 @click.command("new")
-@click.argument("folder", type=click.Path(path_type=Path), metavar="[NAME]", default="orders")
+@click.argument("folder", type=PATH, metavar="[NAME]", default="orders")
 def _new(folder: Path) -> None:
     """Write a starter project: a region, a producer, a raw and a typed table with dead letters, a Dagster definition.
 
@@ -72,7 +72,6 @@ _FOLDER = click.option(
     "--folder",
     type=click.Path(path_type=Path, file_okay=False),
     default=services.DEFAULT_FOLDER,
-    show_default=True,
     help="Folder of the services and their data.",
 )
 
@@ -84,7 +83,7 @@ def _dev() -> None:
 
 @_dev.command("up")
 @_FOLDER
-@click.option("--brokers", type=number(1), metavar="N", default=1, show_default=True, help="One or three.")
+@click.option("--brokers", type=number(1), metavar="N", default=1, help="One or three.")
 @click.option(
     "--port",
     type=number(1, 65535),
