@@ -70,29 +70,20 @@ class SqlReader:
         where: list[Cond] = [(name, "=", value) for name, value in zip(names, key, strict=True)]
         return next(iter(self.select(row, *where)), None)
 
-    def select(
-        self, row: type[R], *where: Cond, order: Sequence[str] = (), desc: bool = False, limit: int | None = None
-    ) -> list[R]:
-        return codec(row).decode(self._selected(row, where, order, desc, limit))
+    def select(self, row: type[R], *where: Cond, **how: Any) -> list[R]:
+        return codec(row).decode(self._selected(row, where, **how))
 
-    def column(
-        self,
-        row: type[R],
-        name: str,
-        *where: Cond,
-        order: Sequence[str] = (),
-        desc: bool = False,
-        limit: int | None = None,
-    ) -> list[Any]:
-        return [values[0] for values in self._selected(row, where, order, desc, limit, only=name)]
+    def column(self, row: type[R], name: str, *where: Cond, **how: Any) -> list[Any]:
+        return [values[0] for values in self._selected(row, where, only=name, **how)]
 
     def _selected(
         self,
         row: type[Row],
         where: tuple[Cond, ...],
-        order: Sequence[str],
-        desc: bool,
-        limit: int | None,
+        *,
+        order: Sequence[str] = (),
+        desc: bool = False,
+        limit: int | None = None,
         only: str = "",
     ) -> list[Any]:
         where = self._within(row, where)

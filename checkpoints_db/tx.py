@@ -78,17 +78,10 @@ class SqlTx(SqlReader):
             self._time = super().now()
         return self._time
 
-    def select(
-        self, row: type[R], *where: Cond, order: Sequence[str] = (), desc: bool = False, limit: int | None = None
-    ) -> list[R]:
+    def _within(self, row: type[Row], where: tuple[Cond, ...]) -> tuple[Cond, ...]:
         if row is Region:
             self.flush()
-        return super().select(row, *where, order=order, desc=desc, limit=limit)
-
-    def count(self, row: type[R], *where: Cond) -> int:
-        if row is Region:
-            self.flush()
-        return super().count(row, *where)
+        return super()._within(row, where)
 
     # --- writing ---
 
