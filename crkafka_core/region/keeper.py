@@ -165,10 +165,9 @@ class Keeper(Loop):
         if self._lease is None:
             free(self._region, self._way.lease)
             data = plane.left_out(self._left)
-            lease = DriverLease(
+            self._lease = DriverLease(
                 self._region.plane, self._way.lease, holder(), token=self._token, data=data, runtime=self._runtime
             )
-            self._lease = lease.__enter__()
             self._way.open()
         if gone := self._way.over():
             self._report("", gone)

@@ -19,7 +19,7 @@ from crkafka_core.plane.transact import ControlPlane
 
 
 class DriverLease:
-    """`with region.driver() as lease: … lease.check()`."""
+    """Takes the lease, and releases it at the end of its block: `with region.driver() as lease: … lease.check()`."""
 
     def __init__(
         self,
@@ -31,51 +31,33 @@ class DriverLease:
         data: str = "{}",
         runtime: Runtime = THREADS,
     ) -> None:
-        self._plane = plane
-        self._kind = kind
-        self._holder = holder
-        self._data = data
-        self._runtime = runtime
-        self._token = token or runtime.unique()
-        self._length = plane.read(lambda _, region: limits.of(region).driver_lease)
-        self._hold: Hold | None = None
-        self._kept = False
-        self.lease: Lease | None = None
+        self._plane, self._kept = plane, False
+        length = plane.read(lambda _, region: limits.of(region).driver_lease)
+        own = {"holder": holder, "token": token or runtime.unique(), "data": data}
+        lease = self.lease = plane.do(lambda tx: leases.take(tx, kind, length=length, **own))
+        self._hold = Hold(
+            lambda: plane.do(lambda tx: leases.renew(tx, lease, length)), None, length / 3, f"{kind} lease", runtime
+        )
 
     def __enter__(self) -> Self:
-        lease = self.lease = self._plane.do(
-            lambda tx: leases.take(
-                tx, self._kind, holder=self._holder, token=self._token, length=self._length, data=self._data
-            )
-        )
-        self._hold = Hold(
-            lambda: self._plane.do(lambda tx: leases.renew(tx, lease, self._length)),
-            None,
-            self._length / 3,
-            f"{self._kind} lease",
-            self._runtime,
-        )
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None or not self._kept:
             self.let_go()
-        elif self._hold is not None:
+        else:
             self._hold.stop()
 
     @property
     def lost(self) -> CrkafkaError | None:
         """The error, once a renewal has found that another process took over."""
-        return None if self._hold is None else self._hold.lost
+        return self._hold.lost
 
     def let_go(self) -> None:
         """Release the lease at once, while the block may still run."""
-        hold, lease = self._hold, self.lease
-        if hold is None or lease is None:
-            return
-        hold.stop()
-        if hold.lost is None:
-            self._plane.do(lambda tx: leases.release(tx, lease))
+        self._hold.stop()
+        if self._hold.lost is None:
+            self._plane.do(lambda tx: leases.release(tx, self.lease))
 
     def keep(self) -> None:
         """Do not release the lease at a successful end of the block: the next step with the same token continues it, or it expires."""
@@ -83,10 +65,8 @@ class DriverLease:
 
     def check(self) -> None:
         """Raise `LeaseLost` if another process has taken over."""
-        hold, lease = self._hold, self.lease
-        assert hold is not None and lease is not None
-        hold.check()
-        self._plane.read(lambda reader, _: leases.check(reader, lease))
+        self._hold.check()
+        self._plane.read(lambda reader, _: leases.check(reader, self.lease))
 
 
 def free(region: Handle, kind: str) -> bool:

@@ -64,9 +64,8 @@ def retire(
         return Retired(tuple(done), segments, collect_orphans(plane, storage, region, outside.files), plan.held)
 
 
-def _retire(tx: Tx, lease: Lease | None, looked: Region, checkpoints: list[int]) -> list[str]:
+def _retire(tx: Tx, lease: Lease, looked: Region, checkpoints: list[int]) -> list[str]:
     """Retire in one transaction with a check of the lease: a process that slept past its lease retires nothing (SPEC G11)."""
-    assert lease is not None
     leases.check(tx, lease)
     restored.same(tx, looked)
     return rules.retire(tx, checkpoints)
