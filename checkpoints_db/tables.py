@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from dataclasses import dataclass
-from enum import StrEnum
+from typing import NamedTuple
 
 from sqlalchemy import BigInteger, Boolean, Column, Double, Index, MetaData, PrimaryKeyConstraint, Table, Text
 
@@ -22,55 +21,46 @@ PLAIN_TEXT = Text().with_variant(Text(collation="C"), "postgresql")
 """Text that sorts by code point, as in Python and SQLite, whatever the locale of a PostgreSQL database."""
 
 
-@dataclass(frozen=True)
-class _Stored:
+class _Stored(NamedTuple):
     """Properties of a table that its row type does not have."""
 
     name: str
-    indexes: tuple[tuple[str, ...], ...] = ()
+    indexes: tuple[str, ...] = ()
+    """Columns of each, separated by spaces."""
     by_key: bool = False
     """SQLite stores the rows by their key, without row ids: for short rows that are read by ranges."""
 
 
 _STORED: dict[type[Row], _Stored] = {
     rows.Region: _Stored("region"),
-    rows.Group: _Stored("consumer_group", (("region",),), by_key=True),
+    rows.Group: _Stored("consumer_group", ("region",), by_key=True),
     rows.Member: _Stored("member"),
     rows.Launch: _Stored("launch", by_key=True),
     rows.Checkpoint: _Stored(
-        "checkpoint",
-        (
-            ("region", "status", "id"),
-            ("region", "merged_at"),
-            ("region", "token", "id"),
-            ("region", "id", "status", "rows"),
-        ),
+        "checkpoint", ("region status id", "region merged_at", "region token id", "region id status rows")
     ),
     rows.Filler: _Stored("filler", by_key=True),
     rows.Contribution: _Stored("contribution"),
     rows.ContributedOffset: _Stored("contributed_offset", by_key=True),
     rows.MergedOffset: _Stored("merged_offset", by_key=True),
-    rows.Segment: _Stored("segment", (("region", "checkpoint", "path"),)),
+    rows.Segment: _Stored("segment", ("region checkpoint path",)),
     rows.DeadNumbers: _Stored("dead_numbers", by_key=True),
-    rows.Initial: _Stored("initial_offset", (("region", "topic", "partition"),), by_key=True),
+    rows.Initial: _Stored("initial_offset", ("region topic partition",), by_key=True),
     rows.ErasedRecords: _Stored("erased_records", by_key=True),
     rows.Start: _Stored("partition_start", by_key=True),
     rows.PauseMark: _Stored("pause_mark", by_key=True),
     rows.Lease: _Stored("lease", by_key=True),
     rows.Table: _Stored("declared_table"),
-    rows.TableCommit: _Stored("table_commit", (("region", "table", "status", "number"),)),
+    rows.TableCommit: _Stored("table_commit", ("region table status number",)),
     rows.Goal: _Stored("goal"),
-    rows.Reset: _Stored("reset", (("region", "member", "epoch"), ("region", "token", "epoch"))),
+    rows.Reset: _Stored("reset", ("region member epoch", "region token epoch")),
     rows.Alarm: _Stored("alarm"),
-    rows.Event: _Stored("event", (("region", "kind", "seq"), ("region", "at"))),
+    rows.Event: _Stored("event", ("region kind seq", "region at")),
 }
 
 
-def _type(kind: type) -> typing.Any:
-    """SQL type of a field; an enumeration is stored as its text, which a person can read."""
-    if issubclass(kind, StrEnum):
-        return PLAIN_TEXT
-    return {str: PLAIN_TEXT, int: BigInteger(), float: Double(), bool: Boolean()}[kind]
+_TYPES: dict[type, typing.Any] = {int: BigInteger(), float: Double(), bool: Boolean()}
+"""SQL types of fields; any other one is text, also an enumeration, which a person can read."""
 
 
 def _table(row: type[Row], stored: _Stored) -> Table:
@@ -78,12 +68,15 @@ def _table(row: type[Row], stored: _Stored) -> Table:
     table = Table(
         stored.name,
         METADATA,
-        *(Column(field.name, _type(hints[field.name]), nullable=False) for field in dataclasses.fields(row)),
+        *(
+            Column(field.name, _TYPES.get(hints[field.name], PLAIN_TEXT), nullable=False)
+            for field in dataclasses.fields(row)
+        ),
         PrimaryKeyConstraint(*row.KEY),
         sqlite_with_rowid=not stored.by_key,
     )
     for columns in stored.indexes:
-        Index(None, *(table.c[name] for name in columns))
+        Index(None, *(table.c[name] for name in columns.split()))
     return table
 
 
