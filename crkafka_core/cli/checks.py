@@ -25,7 +25,7 @@ from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Group, Initial, Region, Table
 from crkafka_core.plane import alarms, life, restored, starts
 from crkafka_core.plane import tables as plane_tables
-from crkafka_core.region.availability import check_topics
+from crkafka_core.region.availability import check_topics, unusable
 from crkafka_core.region.redeclared import refuse_other_keys, refuse_other_templates, refuse_storage_without_segments
 
 _PATIENCE = 4.0
@@ -165,12 +165,8 @@ def kafka(config: RegionConfig, stored: Stored) -> str:
     topics = check_topics(admin, config)
     if clashes := config.clashes(topics):
         raise ConfigError(f"Templates of tables clash: {clashes[0]}.", hint="Mend tables; nothing was changed.")
-    for topic, topic_id in sorted({i.topic: i.topic_id for i in stored.initials}.items()):
-        now = topics.get(topic)
-        if now is None:
-            raise DataLoss(starts.deleted(topic, topic_id), hint=starts.FORGET)
-        if topic_id and now.id and now.id != topic_id:
-            raise DataLoss(starts.made_anew(topic, topic_id, now.id), hint=starts.FORGET)
+    if gone := next(unusable(topics, stored.initials), ""):
+        raise DataLoss(gone, hint=starts.FORGET)
     # A record that exceeds what the client accepts would block its partition for good (SPEC X9).
     accepted = int(given.get("receive.message.max.bytes", RECEIVED_BYTES))
     for topic, most in sorted(admin.largest_messages(topics).items()):

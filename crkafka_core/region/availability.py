@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -68,6 +68,16 @@ def lacks_topics(config: RegionConfig) -> str:
     return ""
 
 
+def unusable(topics: Mapping[str, TopicInfo], known: Iterable[Initial]) -> Iterator[str]:
+    """Topics that no checkpoint can restore: deleted, or made again under their old name (SPEC S4)."""
+    for topic, topic_id in sorted({(i.topic, i.topic_id) for i in known}):
+        now = topics.get(topic)
+        if now is None:
+            yield starts.deleted(topic, topic_id)
+        elif now.id and topic_id and now.id != topic_id:
+            yield starts.made_anew(topic, topic_id, now.id)
+
+
 @dataclass(frozen=True)
 class Holds:
     """Kafka's present topics and offsets."""
@@ -81,15 +91,6 @@ class Holds:
         topics = admin.topics({tp.topic for tp in known})
         existing = [tp for tp in known if tp.topic in topics and tp.partition in topics[tp.topic].partitions]
         return cls(topics, admin.watermarks(existing, "read_uncommitted"))
-
-    def unusable(self, known: Mapping[TP, Initial]) -> Iterator[str]:
-        """Topics that no checkpoint can restore: deleted, or made again under their old name."""
-        for topic, topic_id in sorted({(i.topic, i.topic_id) for i in known.values()}):
-            now = self.topics.get(topic)
-            if now is None:
-                yield starts.deleted(topic, topic_id)
-            elif now.id and topic_id and now.id != topic_id:
-                yield starts.made_anew(topic, topic_id, now.id)
 
     def missing(self, wanted: Mapping[TP, int], cut: Mapping[TP, int]) -> Iterator[str]:
         """Partitions that cannot start at their offset; `cut` has the ends of logs that were cut below it."""
@@ -131,7 +132,7 @@ def check_available(plane: ControlPlane, admin: Admin, target: int, *, otherwise
     known, wanted = plane.read(sought)
     holds = Holds.of(admin, known)
     refused = f"Region {plane.region} cannot go back to {epochs.place(target)}"
-    if gone := next(holds.unusable(known), ""):
+    if gone := next(unusable(holds.topics, known.values()), ""):
         hint = "`crkafka forget TOPIC` carries it forward, and the others can go back as far as no rows of it are lost."
         raise DataLoss(f"{refused}: {gone}.", hint=hint)
     if lost := list(holds.missing(wanted, _cut_below(plane, admin, target, wanted, holds))):

@@ -13,7 +13,7 @@ from crkafka_core.model.errors import DataLoss, Refused
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Initial
 from crkafka_core.plane import resets
-from crkafka_core.region.availability import Holds, check_available, check_gone, check_inside
+from crkafka_core.region.availability import Holds, check_available, check_gone, check_inside, unusable
 from tests.plane.conftest import P0, P1, Kit
 
 
@@ -76,7 +76,7 @@ def test_x4_a_topic_that_is_known_by_two_ids_cannot_be_gone_back_to(ids: tuple[s
         tp: Initial("r", topic_id, tp.partition, "t", 0, "beginning")
         for tp, topic_id in zip((P0, P1), ids, strict=True)
     }
-    (said,) = Holds.of(cast(KafkaAdmin, Kafka()), known).unusable(known)
+    (said,) = unusable(Holds.of(cast(KafkaAdmin, Kafka()), known).topics, known.values())
     assert said == "topic t was made anew: the region knows it with the id old, and it has the id id-t now"
 
 
