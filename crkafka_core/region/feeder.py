@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from crkafka_core.config.location import in_catalog
 from crkafka_core.config.shapes import has_records, topic_of
@@ -178,15 +178,7 @@ class Feeder(Keeper):
         super().__init__(region, ByRoad(region, means, tell), tell=tell)
 
 
-class Ending(Protocol):
-    """A keeper in the background."""
-
-    def begin(self) -> None: ...
-    def end(self) -> None:
-        """Write the checkpoints merged by now, then end."""
-
-
-Warm = Callable[[Tell, Tell], Ending]
+Warm = Callable[[Tell, Tell], Keeper]
 """Makes the keeper of a host's own Spark session; the first function receives problems, the second progress."""
 
 
@@ -197,7 +189,7 @@ def feeding(
     """Keep tables fresh until the block ends, with the checkpoints merged by then. Without tables nothing is started. Tables whose rows
     Spark makes are fed by `warm`, else by a process with a session of its own. `tell` receives what delays a table, `news`, or else `tell`,
     that Spark starts and writes."""
-    feeders: list[Ending] = []
+    feeders: list[Keeper | FeederProcess] = []
     declared = [t for t in region.config.tables if t.kept_fresh]
     # It also fences the tables that are left to other programs.
     if region.config.templates or any(map(region.config.without_spark, region.config.tables)):

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
 from crkafka_core.holder import whoami
+from crkafka_core.hosts.supervisor import Supervisor
 from crkafka_core.loop import Runtime
 from crkafka_core.model.errors import LeaseHeld, Refused
 from crkafka_core.model.rows import Lease
@@ -25,20 +26,8 @@ if TYPE_CHECKING:
 GROUP = "crkafka.host"
 _MARGIN = 1.0
 LEASE = hosts.LEASE
-
-
-class Host(Protocol):
-    """Starts members, watches them, and restarts them. One with a Spark session also has `feeder`, a `Warm`."""
-
-    def begin(self) -> None: ...
-
-    def join(self, timeout: float | None = None) -> bool:
-        """Wait until the region is idle and all members have ended; False after the timeout."""
-
-    def end(self) -> None: ...
-
-    def given_up(self) -> str:
-        """Why no member will be started any more; empty if some may."""
+Host = Supervisor[Any]
+"""Starts members, watches them, and restarts them. One with a Spark session also has `feeder`, a `Warm`."""
 
 
 def open_host(region: Region, logs: Path | None = None) -> Host:
