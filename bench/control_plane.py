@@ -23,8 +23,7 @@ from crkafka_core.model import limits
 from crkafka_core.model.limits import Limits
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Event, MergedOffset, Region
-from crkafka_core.model.segment import ClosedSegment, Span
-from crkafka_core.model.segment_name import segment_path
+from crkafka_core.model.segment import ClosedSegment, Span, segment_path
 from crkafka_core.plane import advance, contributions, cuts, life, members, merging, roster, starts, view
 from crkafka_core.plane.contributions import Part
 from crkafka_core.plane.transact import ControlPlane

@@ -25,7 +25,7 @@ from crkafka_core.kafka.native.library import SWITCH
 from crkafka_core.kafka.properties import client_properties
 from crkafka_core.member import memory
 from crkafka_core.model.limits import Limits
-from crkafka_core.model.segment_name import segment_path
+from crkafka_core.model.segment import segment_path
 from crkafka_core.segments.storage import Storage
 from crkafka_core.segments.writer import COMPRESSIONS, ROW_GROUP_BYTES, SegmentWriter
 from crkafka_core.testing.generator import Generator

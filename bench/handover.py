@@ -19,7 +19,7 @@ from crkafka_core.hosts.processes import ProcessHost
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Region as Row
 from crkafka_core.model.rows import Segment
-from crkafka_core.model.segment_name import SegmentName
+from crkafka_core.model.segment import SegmentName
 from crkafka_core.region import Region, waiting
 
 RATE = 10_000.0

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.offsets import TP
-from crkafka_core.model.segment import ClosedSegment, Span
-from crkafka_core.model.segment_name import segment_path
+from crkafka_core.model.segment import ClosedSegment, Span, segment_path
 from crkafka_core.segments.batch import Batch
 from crkafka_core.segments.storage import Storage
 from crkafka_core.segments.writer import SegmentWriter, Writer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from crkafka_core.kafka.edge import Admin
-from crkafka_core.model.segment_name import SegmentName
+from crkafka_core.model.segment import SegmentName
 from crkafka_core.plane import starts
 from crkafka_core.plane.restored import Seen
 from crkafka_core.plane.transact import Readable

@@ -21,8 +21,7 @@ from crkafka_core.model.rows import (
     ResetCause,
     Segment,
 )
-from crkafka_core.model.segment import ClosedSegment
-from crkafka_core.model.segment_name import SegmentName
+from crkafka_core.model.segment import ClosedSegment, SegmentName
 from crkafka_core.plane import cuts, events, handover, resets, roster
 from crkafka_core.protocol import merge as rules
 

@@ -19,7 +19,7 @@ from crkafka_core.model.rows import (
     StartReason,
     Table,
 )
-from crkafka_core.model.segment_name import SegmentName
+from crkafka_core.model.segment import SegmentName
 from crkafka_core.plane import checkpoints, epochs, erasure, events, leases, tables
 
 

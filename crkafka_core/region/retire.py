@@ -11,7 +11,7 @@ from crkafka_core.loop import THREADS, Runtime
 from crkafka_core.member.outside_sql import look_outside
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Lease, Region
-from crkafka_core.model.segment_name import SegmentName
+from crkafka_core.model.segment import SegmentName
 from crkafka_core.plane import cleanup, leases, restored
 from crkafka_core.plane import retire as rules
 from crkafka_core.plane.transact import ControlPlane

@@ -13,8 +13,7 @@ import pyarrow.parquet as pq
 from isal import isal_zlib
 
 from crkafka_core.model.offsets import TP
-from crkafka_core.model.segment import ClosedSegment, Span
-from crkafka_core.model.segment_name import SegmentName
+from crkafka_core.model.segment import ClosedSegment, SegmentName, Span
 from crkafka_core.segments.batch import CHECKPOINT, SCHEMA, SEGMENT, TOPIC_IDS, Batch, repeated
 from crkafka_core.segments.constants import Constants
 from crkafka_core.segments.rows import Sink

@@ -20,7 +20,7 @@ from crkafka_core.config.region_config import RegionConfig
 from crkafka_core.config.resolving import resolve
 from crkafka_core.model.errors import DataLoss
 from crkafka_core.model.rows import Segment
-from crkafka_core.model.segment_name import SegmentName
+from crkafka_core.model.segment import SegmentName
 from crkafka_core.model.selection import Selection
 from crkafka_core.plane.reading import ReadPlan
 from crkafka_core.spark import location

@@ -6,7 +6,7 @@ from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import ANY_GENERATION, Checkpoint, CheckpointStatus
-from crkafka_core.model.segment_name import SegmentName
+from crkafka_core.model.segment import SegmentName
 from crkafka_core.protocol.merge import broken_spans, digest
 from crkafka_core.verify.history import KEPT, History, archived
 from crkafka_core.verify.verdict import Findings

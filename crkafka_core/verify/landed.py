@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, MergedOffset, Segment
-from crkafka_core.model.segment_name import SegmentName
+from crkafka_core.model.segment import SegmentName
 from crkafka_core.segments.batch import SCHEMA
 from crkafka_core.segments.errors import SegmentMissing, StorageUnavailable
 from crkafka_core.segments.scan import hash_of, read_with_topics

@@ -15,7 +15,7 @@ from checkpoints_db import initialise, open_store
 from crkafka_core.lake.in_turn import each
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.rows import Table
-from crkafka_core.model.segment_name import segment_path
+from crkafka_core.model.segment import segment_path
 from crkafka_core.plane import lateness, leases
 from crkafka_core.verify import verify as verifying
 from crkafka_core.verify.history import History

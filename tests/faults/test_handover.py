@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from crkafka_core.model.rows import Segment
-from crkafka_core.model.segment_name import SegmentName
+from crkafka_core.model.segment import SegmentName
 from tests.rigs.scenario import Scenario
 
 Make = Callable[..., Scenario]

@@ -16,8 +16,7 @@ from crkafka_core.model.limits import Limits
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Checkpoint, Event, Filler, Member, MemberStatus, Region, Reset, ResetCause, Table
-from crkafka_core.model.segment import ClosedSegment, Span
-from crkafka_core.model.segment_name import segment_path
+from crkafka_core.model.segment import ClosedSegment, Span, segment_path
 from crkafka_core.plane import (
     advance,
     contributions,

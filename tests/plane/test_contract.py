@@ -24,7 +24,7 @@ from crkafka_core.model.rows import (
     Region,
     Segment,
 )
-from crkafka_core.model.segment_name import SegmentName, segment_path
+from crkafka_core.model.segment import SegmentName, segment_path
 from crkafka_core.plane import epochs, life, reading, resets, retire, transact, view
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.protocol.version import SPOKEN

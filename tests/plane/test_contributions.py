@@ -9,8 +9,7 @@ import pytest
 from crkafka_core.model.errors import Conflict, Lost, Mismatch, NotOpen, Superseded
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import CheckpointStatus, ContributedOffset, Contribution, Initial, ResetCause
-from crkafka_core.model.segment import ClosedSegment, Span
-from crkafka_core.model.segment_name import segment_path
+from crkafka_core.model.segment import ClosedSegment, Span, segment_path
 from crkafka_core.plane import contributions, merging, resets, retire
 from tests.plane.conftest import P0, P1, Kit
 

@@ -18,7 +18,7 @@ from crkafka_core.model.errors import LeaseLost, NoSuchRegion, NotOwner, NotRunn
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase, Wanted
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Segment, Table
-from crkafka_core.model.segment_name import segment_path
+from crkafka_core.model.segment import segment_path
 from crkafka_core.plane import epochs, leases, life, resets, restored, tables
 from crkafka_core.plane import retire as rules
 from crkafka_core.plane.transact import ControlPlane

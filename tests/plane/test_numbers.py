@@ -12,8 +12,7 @@ from crkafka_core.model.errors import Mismatch
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import CheckpointStatus, DeadNumbers, Filler, ResetCause, Table
-from crkafka_core.model.segment import ClosedSegment, Span
-from crkafka_core.model.segment_name import segment_path
+from crkafka_core.model.segment import ClosedSegment, Span, segment_path
 from crkafka_core.plane import contributions, cuts, life, members, merging, numbers, resets, restored, settling
 from crkafka_core.protocol import subscription
 from tests.plane.conftest import P0, P1, Kit

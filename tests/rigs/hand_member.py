@@ -9,8 +9,7 @@ from crkafka_core.config import RegionConfig
 from crkafka_core.model.errors import NotOpen, NotRunning, ServiceUnavailable
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
-from crkafka_core.model.segment import ClosedSegment
-from crkafka_core.model.segment_name import segment_path
+from crkafka_core.model.segment import ClosedSegment, segment_path
 from crkafka_core.plane import advance, contributions, members, starts
 from crkafka_core.plane.contributions import Part
 from crkafka_core.plane.members import Registration

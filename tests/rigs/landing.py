@@ -30,7 +30,7 @@ from crkafka_core.model.rows import (
     Segment,
     Table,
 )
-from crkafka_core.model.segment_name import segment_path
+from crkafka_core.model.segment import segment_path
 from crkafka_core.plane import life, resets, retire
 from crkafka_core.plane import tables as plane_tables
 from crkafka_core.plane.transact import ControlPlane

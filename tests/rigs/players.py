@@ -12,8 +12,7 @@ from crkafka_core.model.limits import Limits
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Region
-from crkafka_core.model.segment import ClosedSegment, Span
-from crkafka_core.model.segment_name import segment_path
+from crkafka_core.model.segment import ClosedSegment, Span, segment_path
 from crkafka_core.plane import contributions, members, roster, starts, view
 from crkafka_core.plane.contributions import Part
 from crkafka_core.plane.transact import ControlPlane

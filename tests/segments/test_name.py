@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crkafka_core.model.segment_name import SegmentName, epoch_folder, segment_path
+from crkafka_core.model.segment import SegmentName, epoch_folder, segment_path
 
 word = st.from_regex(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,11}", fullmatch=True)
 number = st.integers(0, 2**63 - 1)

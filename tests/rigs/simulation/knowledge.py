@@ -14,7 +14,7 @@ from crkafka_core.model.rows import (
     PauseMark,
     Region,
 )
-from crkafka_core.model.segment_name import SegmentName
+from crkafka_core.model.segment import SegmentName
 from tests.rigs.seen import Remembered
 from tests.rigs.simulation.broker import Broker, Record
 from tests.rigs.simulation.storage import Disk

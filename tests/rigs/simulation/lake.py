@@ -26,7 +26,7 @@ from crkafka_core.lake.port import (
 )
 from crkafka_core.lake.road import Means
 from crkafka_core.model.offsets import TP
-from crkafka_core.model.segment_name import SegmentName
+from crkafka_core.model.segment import SegmentName
 from crkafka_core.segments.errors import SegmentMissing
 from crkafka_core.segments.storage import Output, Storage
 from tests.rigs.simulation.fetched import ROW_BYTES

@@ -15,7 +15,7 @@ from crkafka_core.member.open_segments import Handed, OpenSegments
 from crkafka_core.member.parts import Parts
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.offsets import TP
-from crkafka_core.model.segment_name import SegmentName
+from crkafka_core.model.segment import SegmentName
 from crkafka_core.protocol import signals as sg
 from crkafka_core.protocol.signals import ExitKind
 from crkafka_core.segments.storage import Storage

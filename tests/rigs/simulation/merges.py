@@ -20,7 +20,7 @@ from crkafka_core.model.rows import (
     Reset,
     Segment,
 )
-from crkafka_core.model.segment_name import SegmentName
+from crkafka_core.model.segment import SegmentName
 from tests.rigs.simulation.broker import Record, between
 from tests.rigs.simulation.history import Violation
 from tests.rigs.simulation.knowledge import Knowledge

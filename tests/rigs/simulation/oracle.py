@@ -29,7 +29,7 @@ from crkafka_core.model.rows import (
     Segment,
     Table,
 )
-from crkafka_core.model.segment_name import SegmentName
+from crkafka_core.model.segment import SegmentName
 from crkafka_core.protocol.signals import Stamp
 from crkafka_core.verify import chain
 from crkafka_core.verify.history import History

@@ -9,7 +9,7 @@ from crkafka_core.model import limits
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase, Wanted
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Member, MemberStatus, Segment, Table
-from crkafka_core.model.segment_name import SegmentName
+from crkafka_core.model.segment import SegmentName
 from crkafka_core.plane import alarms
 from crkafka_core.protocol.state import Gate
 from tests.rigs.simulation.faults import EPOCH, RECREATED

@@ -11,8 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from crkafka_core.model.offsets import TP
-from crkafka_core.model.segment import ClosedSegment, Span
-from crkafka_core.model.segment_name import SegmentName
+from crkafka_core.model.segment import ClosedSegment, SegmentName, Span
 from crkafka_core.segments.batch import Batch
 from crkafka_core.segments.errors import SegmentExists, SegmentMissing, StorageUnavailable
 from crkafka_core.segments.storage import Output, Storage, Stored
