@@ -98,7 +98,7 @@ class ProcessHost(Supervisor[Process]):
         """`hook`: a function `package.module:name` that each member calls with its parts before its threads start."""
         self._log = log
         order = {"config": config.to_json(), "host": socket.gethostname(), "hook": hook, "hook_argument": hook_argument}
-        order |= {"log_level": log_level, "log_format": log_format}
+        order = self._order = {**order, "log_level": log_level, "log_format": log_format}
 
         def start(name: str) -> Process:
             return launch({**order, "name": name}, self._log_of(name))

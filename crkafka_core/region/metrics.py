@@ -80,8 +80,9 @@ class Timings:
                 self._pause.observe(checkpoint.drain_ms / 1000)
                 self._merge.observe(max(0.0, checkpoint.merged_at - checkpoint.opened_at))
             for table, waited in new.waited.items():
+                fresh = self._fresh.labels(self._name, table)  # also a table without commits has its series
                 for seconds in waited:
-                    self._fresh.labels(self._name, table).observe(seconds)
+                    fresh.observe(seconds)
             return status
 
     def families(self) -> Iterator[Metric]:

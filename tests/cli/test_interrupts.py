@@ -137,7 +137,8 @@ def test_a_host_whose_sql_is_frozen_for_21_s_before_it_has_members_begins_once_s
         monkeypatch.setattr(SqlStore, name, answers(getattr(SqlStore, name)))
     monkeypatch.setattr("crkafka_core.region.host.open_host", opened)
     monkeypatch.setattr("crkafka_core.region.host.feeding", lambda *_, **__: nullcontext())
-    monkeypatch.setattr(hosting, "_why_they_wait", lambda *_: "")
+    for name in ("kafka_away", "lacks_topics"):
+        monkeypatch.setattr(hosting, name, lambda *_: "")
     config = RegionConfig.load(region_file)
     transact.initialise(config.resolved_control_plane())
     hosting.host(config, stop=Stop(), start=False, drive=False, until_idle=True, tell=told.append)
