@@ -78,9 +78,9 @@ class HostConfig(BaseModel):
             raise ValueError(f"{apart} cannot share a SQLite file; use control_plane: postgresql+psycopg://…")
         for what, path in places:
             if location.is_local(path) and not self.shared_disk:
+                places_for_all = "use s3://…, abfss://…, gs://… or hdfs://…, or host.shared_disk: true"
                 raise ValueError(
-                    f"{apart} do not see the folder of {what} ({path}); use s3://…, abfss://…, gs://… or hdfs://…, or host.shared_disk: true if "
-                    "each machine mounts it at that place"
+                    f"{apart} do not see the folder of {what} ({path}); {places_for_all} if each machine mounts it there"
                 )
 
     @property
