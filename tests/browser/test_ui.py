@@ -45,7 +45,7 @@ def test_cuts_happen_and_their_partitions_appear(stage: Stage, page: Page, shot:
     page.goto(f"{stage.dagster.url}/assets/orders/records?view=partitions")
     page.get_by_text(key_of(1)).first.click()
     page.get_by_text("drain_ms").first.wait_for()
-    for label in ("rows", "cut_ms", "members", "offsets", "every 15 s"):
+    for label in ("dagster/partition_row_count", "cut_ms", "members", "offsets", "every 15 s"):
         expect(page.get_by_text(label, exact=True).first).to_be_visible()
     shot("partition")
 
