@@ -225,12 +225,11 @@ def sensor(setup: SensorSetup) -> dg.SensorDefinition:
         news, cursor = events(
             names, view, ObserveCursor.parse(context.cursor), lambda key: context.instance.has_asset_key(key)
         )
+        new = view.topics.keys() - {*setup.known.topics}
+        reload = f"; {plural(len(new), 'new topic')}: reload the code location for full definitions" if new else ""
         if not news:
-            return dg.SkipReason(f"{view.values['phase']}: nothing new")
-        return dg.SensorResult(
-            asset_events=news,
-            cursor=str(cursor),
-            skip_reason=dg.SkipReason(f"{view.values['phase']}, {plural(view.values['members'], 'member')}"),
-        )
+            return dg.SkipReason(f"{view.values['phase']}: nothing new{reload}")
+        text = f"{view.values['phase']}, {plural(view.values['members'], 'member')}{reload}"
+        return dg.SensorResult(asset_events=news, cursor=str(cursor), skip_reason=dg.SkipReason(text))
 
     return observe

@@ -61,6 +61,7 @@ def test_a_topic_that_members_read_has_an_asset_without_a_reload(landed: LandedS
     assert new(orders=[3, 10]) == [("orders", 7)]
     assert new(orders=[3, 10], clicks=[1, 2]) == [("clicks", 1)]
     assert landed.instance.has_asset_key(landed.names.topic("clicks"))
+    assert "1 new topic: reload the code location" in landed.tick("observe", cursor=cursor).skip_message
     (told,) = landed.instance.fetch_observations(landed.names.topic("clicks"), limit=10).records
     assert told.asset_observation is not None and "dagster/column_schema" in told.asset_observation.metadata
     assert new(orders=[4, 10], clicks=[1, 2]) == []
