@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -56,15 +55,6 @@ def test_79_a_step_of_a_second_is_none(kit: Kit) -> None:
     for step, stepped in ((clock.TOLERANCE, False), (clock.TOLERANCE + 0.1, True)):
         kit.now = latest - step
         assert kit.read(clock.stepped_back) is stepped
-
-
-def test_79_a_lease_ends_too_late_where_it_ends_later_than_one_taken_now(kit: Kit) -> None:
-    taken = kit.do(lambda tx: leases.take(tx, "driver", holder="run 1", token="a", length=30.0))
-    assert not clock.too_far(taken, kit.now - clock.TOLERANCE)
-    assert clock.too_far(taken, kit.now - clock.TOLERANCE - 0.1)
-    assert not clock.too_far(replace(taken, length=0.0), kit.now), (
-        "of one whose length is not known nothing can be told"
-    )
 
 
 def test_79_a_step_back_is_told(kit: Kit) -> None:

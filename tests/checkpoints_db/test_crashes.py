@@ -210,53 +210,24 @@ def _wipe(tx: Tx) -> None:
 
 def test_every_mutation_has_a_case() -> None:
     """What takes a transaction, in any module of the plane, has a case; what has none is named."""
-    others = {
-        # Steps inside the mutations that are crashed here.
-        "events.log",
-        "clock.leave_the_future",
-        "events.drop_old",
-        "retire.forget_history",
-        "permits.take",
-        "permits.acknowledge",
-        "permits.owe_fence",
-        "permits.number_above",
-        "members.bind_group",
-        "members.watch_generations",
-        "members.drop_topics",
-        "members.carry_forward",
-        "resets.begin",
-        "resets.failed",
-        "merging.hand_over",
-        "merging.finish",
-        "merging.go_without",
-        "handover.begin",
-        "handover.note",
-        "handover.fails",
-        "starts.note_unread",
-        "goals.leave_out",
-        "cuts.begin_fill",
-        "cuts.open_handover",
-        "numbers.begin",
-        "numbers.hand_out",
-        "numbers.hand_on",
-        "numbers.leave_out",
-        "numbers.leave_behind",
-        "numbers.bury",
-        "epochs.raise_epoch",
-        "epochs.begin_anew",
-        "epochs.rewind",
-        "epochs.rest",
-        "epochs.after_fence",
-        "epochs.drop_parts",
-        "epochs.idle",
-        "epochs.without_last_cut",
-        "pauses.follow",
-        "erasure.pass_over",
-        "restored.notice",
-        "alarms.stalled",
-        "events.no_last_cut",
-        "events.raise_alarm",
-        "restored.same",  # only looks
+    others = {  # steps inside the mutations that are crashed here; `restored.same` only looks
+        "events": "log drop_old no_last_cut raise_alarm",
+        "clock": "leave_the_future",
+        "retire": "forget_history",
+        "permits": "take acknowledge owe_fence number_above",
+        "members": "bind_group watch_generations drop_topics carry_forward",
+        "resets": "begin failed",
+        "merging": "hand_over finish go_without",
+        "handover": "begin note fails",
+        "starts": "note_unread",
+        "goals": "leave_out",
+        "cuts": "begin_fill open_handover",
+        "numbers": "begin hand_out hand_on leave_out leave_behind bury",
+        "epochs": "raise_epoch begin_anew rewind rest after_fence drop_parts idle without_last_cut",
+        "pauses": "follow",
+        "erasure": "pass_over",
+        "restored": "notice same",
+        "alarms": "stalled",
     }
     source = inspect.getsource(mutation_cases)
     for found in pkgutil.iter_modules(plane.__path__):
@@ -265,5 +236,5 @@ def test_every_mutation_has_a_case() -> None:
             if name.startswith("_") or not inspect.isfunction(function) or function.__module__ != module.__name__:
                 continue
             first = next(iter(inspect.signature(function).parameters), "")
-            if first == "tx" and f"{short}.{name}" not in others:
+            if first == "tx" and name not in others.get(short, "").split():
                 assert f"{short}.{name}" in source, f"{short}.{name} is crashed nowhere"

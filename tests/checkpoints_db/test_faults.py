@@ -57,32 +57,6 @@ def _texts(store: SqlStore) -> list[str]:
         return [e.text for e in reader.select(Event)]
 
 
-def test_a_crash_after_each_statement_leaves_all_or_nothing(store: SqlStore, new_url: str) -> None:
-    step, crashed = 0, True
-    while crashed:
-        step += 1
-        left = [step]
-
-        def hook(what: str, left: list[int] = left) -> None:
-            left[0] -= 1
-            if left[0] == 0:
-                raise Crash(what)
-
-        dying = open_store(new_url)
-        dying.on_statement = hook
-        crashed = False
-        try:
-            dying.run(REGION, _once(f"step {step}"))
-        except Crash as crash:
-            crashed = True
-            done = f"step {step}" in _texts(store)
-            assert done == (str(crash) == "committed"), crash
-            assert store.run(REGION, _once(f"step {step}"))
-        dying.close()
-        assert _texts(store).count(f"step {step}") == 1
-    assert step > 6, "the hook saw the statements"
-
-
 def test_a_connection_that_dies_at_each_statement_is_cured_by_the_store(store: SqlStore, new_url: str) -> None:
     """The hook closes the connection beneath; the store starts over, and finds what it had committed."""
     steps = _statements_of_one_run(new_url)
@@ -164,16 +138,6 @@ def test_a_file_that_stays_busy_is_told_within_the_bound(file: Path) -> None:
     store.close()
 
 
-def test_a_file_that_vanished_is_told(file: Path) -> None:
-    store = open_store(f"sqlite:///{file}", patience=Patience(bound=0.2))
-    store.create(region(), lambda tx: None)
-    store.close()
-    file.unlink()
-    with pytest.raises(ServiceUnavailable, match="unable to open"):
-        store.run(REGION, lambda tx: None)
-    assert not file.exists()
-
-
 def test_a_file_that_was_put_in_its_place_is_the_one_that_is_used(file: Path, tmp_path: Path) -> None:
     """A backup, restored while Dagster's code server runs: what has the old file open reads and writes that."""
     store = open_store(f"sqlite:///{file}", patience=Patience(bound=0.2))
@@ -197,17 +161,6 @@ def test_a_file_that_was_put_in_its_place_is_the_one_that_is_used(file: Path, tm
     other = open_store(f"sqlite:///{file}")
     assert [row.epoch for row in other.regions()] == [2]
     other.close()
-    store.close()
-
-
-def test_a_missing_table_names_the_command(file: Path) -> None:
-    store = open_store(f"sqlite:///{file}", patience=Patience(bound=0.5))
-    with sqlite3.connect(file) as connection:
-        connection.execute("DROP VIEW v_timeline")
-        connection.execute("DROP TABLE event")
-    store.create(region(), lambda tx: None)
-    with pytest.raises(SchemaError, match=r"event.*`crkafka init`"):
-        store.run(REGION, lambda tx: tx.count(Event))
     store.close()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from concurrent.futures import Future
 from itertools import permutations
 from types import SimpleNamespace
 from typing import Any
@@ -205,16 +204,3 @@ def test_71_a_broker_that_knows_nothing_of_an_epoch_is_asked_for_it_once() -> No
     assert polled.disturbed and polled.errors == (), "what follows is a seek, and no reset"
     consumer.seek({tp: 160}, {tp: 3})
     assert [p.leader_epoch for p in seeks] == [3, None]
-
-
-def test_while_a_commit_hangs_no_call_reaches_the_client() -> None:
-    """It would wait for the commit, and with it the thread that polls, also where it asks nobody (docs/clients.md C-K1)."""
-    consumer, tp = GroupConsumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}), TP("t", 0)
-    consumer._held = frozenset({tp})
-    consumer._commits._attempt = Future()
-    consumer._consumer = consumer._records = None  # type: ignore[assignment]
-    assert consumer.known_ends() == {}
-    consumer.seek({tp: 5})
-    consumer.flow([tp])
-    polled = consumer.poll(10, 0.0)
-    assert polled.batch is None and not polled.disturbed

@@ -59,14 +59,6 @@ def test_plain_transactional_and_aborted_records_in_two_topics(
     assert len(set(numbers)) == len(numbers)
 
 
-def test_skew_gives_partitions_their_weights(new_topic: NewTopic, generator: Generator) -> None:
-    topic = new_topic(3)
-    generator.send(topic, 3_000, partitions=3, weights=[0.9, 0.1, 0.0])
-    rows = [len(generator.ledger.of(TP(topic, p))[0]) for p in range(3)]
-    assert rows[2] == 0
-    assert 2_500 < rows[0] < 2_900
-
-
 def test_bulk_notices_another_writer(kafka: KafkaCluster, new_topic: NewTopic, generator: Generator) -> None:
     topic = new_topic(1)
     other = Generator(kafka.bootstrap)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from confluent_kafka import Consumer
 
 from crkafka_core.kafka.properties import admin_properties, client_properties, reader_properties
@@ -34,11 +35,23 @@ def test_what_must_be_is_there_and_librdkafka_takes_all_of_it() -> None:
     Consumer(reader_properties(GIVEN, client_id="r")).close()
 
 
-def test_users_properties_pass_through() -> None:
-    properties = made(isolation_level="read_uncommitted", ssl_ca_location="/ca.pem", session_timeout_ms=10_000)
-    assert properties["isolation.level"] == "read_uncommitted"
-    assert properties["ssl.ca.location"] == "/ca.pem"
-    assert properties["session.timeout.ms"] == "10000"
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ({"isolation_level": "read_uncommitted"}, "read_uncommitted"),
+        ({"ssl_ca_location": "/ca.pem"}, "/ca.pem"),
+        ({"session_timeout_ms": 10_000}, "10000"),
+        ({"max_poll_interval_ms": 60_000}, "60000"),
+        ({"enable_auto_commit": True}, "false"),
+        ({"enable_auto_offset_store": True}, "false"),
+        ({"auto_offset_reset": "earliest"}, "error"),
+        ({"enable_partition_eof": False}, "true"),  # else a bounded run would wait behind control records (SPEC V3)
+        ({"topic_metadata_refresh_interval_ms": 300_000}, "2000"),  # SPEC M7; the configuration warns of it
+    ],
+)
+def test_users_properties_pass_through_but_those_that_are_forced(given: dict[str, object], wanted: str) -> None:
+    ((name, _),) = given.items()
+    assert made(**given)[name.replace("_", ".")] == wanted
 
 
 def test_timeouts_follow_the_limits() -> None:
@@ -46,21 +59,6 @@ def test_timeouts_follow_the_limits() -> None:
     assert properties["session.timeout.ms"] == "6000"
     assert properties["max.poll.interval.ms"] == "1200000"
     assert int(properties["heartbeat.interval.ms"]) * 3 <= 6000
-
-
-def test_a_short_poll_interval_is_the_users_choice() -> None:
-    assert made(max_poll_interval_ms=60_000)["max.poll.interval.ms"] == "60000"
-
-
-def test_forced_values_win() -> None:
-    given = {"enable_auto_commit": True, "auto_offset_reset": "earliest"}
-    assert {made(**given)[name] for name in ("enable.auto.commit", "enable.auto.offset.store")} == {"false"}
-    assert made(**given)["auto.offset.reset"] == "error"
-
-
-def test_a_partition_tells_its_end_whatever_is_given() -> None:
-    """Else a bounded run would wait for ever behind control records (SPEC V3)."""
-    assert made(enable_partition_eof=False)["enable.partition.eof"] == "true"
 
 
 def test_whoever_reads_again_takes_answers_as_large_as_a_member() -> None:
@@ -84,11 +82,6 @@ def test_a_cooperative_assignor_stands_alone_and_kip848_has_none() -> None:
     assert not {name, "session.timeout.ms", "heartbeat.interval.ms"} & epochs.keys()
     for properties in (cooperative, epochs):
         Consumer(properties).close()
-
-
-def test_a_slow_metadata_refresh_is_replaced() -> None:
-    """SPEC M7; the configuration warns of it."""
-    assert made(topic_metadata_refresh_interval_ms=300_000)["topic.metadata.refresh.interval.ms"] == "2000"
 
 
 def test_an_admin_gets_connection_and_security_only() -> None:
