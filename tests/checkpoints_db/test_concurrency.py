@@ -6,18 +6,26 @@ import multiprocessing
 import os
 import random
 import signal
+import subprocess
+import sys
+import textwrap
 import threading
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import closing
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from checkpoints_db import open_store
+from checkpoints_db import SqlStore, initialise, open_store
+from checkpoints_db.address import parse
+from checkpoints_db.retry import Patience
+from checkpoints_db.testing.samples import REGION, region
 from crkafka_core.control import Tx
-from crkafka_core.model.errors import LeaseHeld, LeaseLost, Refused, WrongRegion
+from crkafka_core.model.errors import LeaseHeld, LeaseLost, Refused, ServiceUnavailable, WrongRegion
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Lease
 from crkafka_core.plane import advance, cuts, leases, life, members, retire
@@ -187,3 +195,29 @@ def _reader(url: str, until: Any, number: int) -> None:
     while time.time() < until.value:
         invariants.check_store(store)
         time.sleep(0.02)
+
+
+FREEZE = textwrap.dedent("""
+    import os, signal, sys
+    from checkpoints_db import open_store
+    open_store(sys.argv[1]).run(sys.argv[2], lambda tx: (tx.set_region(reset_cause="x"), os.kill(os.getpid(), signal.SIGSTOP)))
+""")
+
+
+def test_writers_wait_for_a_stopped_process_and_go_on_when_it_has_ended(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/control.db"
+    initialise(url)
+    with closing(SqlStore(parse(url), patience=Patience(bound=0.5))) as store:
+        store.create(region(), lambda tx: None)
+        frozen = subprocess.Popen([sys.executable, "-c", FREEZE, url, REGION])
+        try:
+            while Path(f"/proc/{frozen.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+                time.sleep(0.05)
+            with store.read(REGION) as reader:
+                assert reader.now() > 0, "reading goes on"
+            with pytest.raises(ServiceUnavailable, match=r"held by another process .*fuser .*control\.db"):
+                store.run(REGION, lambda tx: tx.set_region(reset_cause="y"))
+        finally:
+            os.kill(frozen.pid, signal.SIGKILL)
+            frozen.wait()
+        assert store.run(REGION, lambda tx: tx.set_region(reset_cause="y")).reset_cause == "y"

@@ -23,7 +23,7 @@ from checkpoints_db import SqlStore, initialise, migrations, open_store, schema
 from checkpoints_db.address import parse
 from checkpoints_db.engines import make_engine
 from checkpoints_db.retry import Patience
-from checkpoints_db.tables import METADATA
+from checkpoints_db.tables import METADATA, TABLES
 from checkpoints_db.testing.samples import REGION, region, sample
 from checkpoints_db.views import VIEWS
 from crkafka_core.dev.postgres import Postgres
@@ -403,3 +403,15 @@ def test_views_keep_what_was_granted_and_what_others_made_of_them(
         with engine.begin() as connection:
             connection.exec_driver_sql("DROP OWNED BY looks_on; DROP ROLE looks_on")
         engine.dispose()
+
+
+def test_every_row_type_has_a_table_of_its_own() -> None:
+    assert set(TABLES) == set(ROWS)
+    assert len({table.name for table in TABLES.values()}) == len(ROWS)
+
+
+def test_columns_and_keys_are_those_of_the_rows() -> None:
+    for row, table in TABLES.items():
+        assert tuple(table.columns.keys()) == row.__match_args__
+        assert tuple(c.name for c in table.primary_key.columns) == row.KEY
+        assert not any(c.nullable for c in table.columns)

@@ -9,7 +9,9 @@ from typing import NoReturn
 
 import pytest
 
-from crkafka_core.model.rows import Table
+from crkafka_core.model.errors import ConfigError
+from crkafka_core.model.offsets import TP, parse_offsets
+from crkafka_core.model.rows import Initial, Table
 from crkafka_core.plane import leases, starts
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.region import host
@@ -127,3 +129,65 @@ def test_a_host_that_is_refused_changes_nothing_of_the_region(
     region_file.write_text(YAML.replace("members: 2", "members: 5"))
     assert crkafka(verb).code
     assert plane.read(lambda _, row: (row.members_wanted, row.config_json)) == (2, before.config_json)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [("orders[3]@17", (TP("orders", 3), 17, 17)), ("a.b-c[0]@0-20", (TP("a.b-c", 0), 0, 20))],
+)
+def test_x9_offsets_are_written_as_errors_write_them(text: str, found: tuple[TP, int, int]) -> None:
+    assert parse_offsets(text) == found
+
+
+@pytest.mark.parametrize("text", ["orders@3", "orders[3]", "[1]@2", "orders[x]@1", "orders[1]@2-"])
+def test_x9_what_names_no_offsets_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError):
+        parse_offsets(text)
+
+
+@pytest.mark.parametrize(
+    ("what", "kind"),
+    [
+        ("orders", "topic"),
+        ("orders[3]", "partition"),
+        ("^ord.*", "pattern"),
+        ("orders/0", "member"),
+    ],
+)
+def test_P2_a_mark_is_set_listed_and_taken_away(crkafka: Crkafka, plane: ControlPlane, what: str, kind: str) -> None:
+    assert [(m["kind"], m["what"]) for m in crkafka("pause", what, "--json").json] == [(kind, what)]
+    assert [(m["kind"], m["what"]) for m in crkafka("pause", "--json").json] == [(kind, what)]
+    assert what in crkafka("show").out
+    gone = crkafka("resume", what)
+    assert (gone.code, gone.out) == (0, f"{kind} {what} flows again\n")
+    assert crkafka("resume", what).code == 1
+    assert crkafka("pause").out == "nothing is paused\n"
+
+
+def test_who_paused_is_in_the_event_log(crkafka: Crkafka, plane: ControlPlane) -> None:
+    crkafka("pause", "orders")
+    (event,) = [e for e in crkafka("events", "--json").json if e["kind"] == "paused"]
+    assert "@" in event["by"]
+
+
+def test_P1_a_mark_of_one_member_is_beside_that_of_the_region(crkafka: Crkafka, plane: ControlPlane) -> None:
+    crkafka("pause", "orders")
+    assert crkafka("pause", "orders", "--member", "orders/1").code == 0
+    assert "topic orders of orders/1" in crkafka("show").out
+    assert crkafka("resume", "orders").code == 0
+    assert [(m["what"], m["member"]) for m in crkafka("pause", "--json").json] == [("orders", "orders/1")]
+    assert crkafka("resume", "orders", "--member", "orders/1").code == 0
+    refused = crkafka("pause", "orders[0]", "--member", "orders/7")
+    assert refused.code == 1
+    assert "orders/7" in refused.err
+
+
+def test_P2_a_mark_on_a_partition_that_is_not_there_yet_says_which_are(crkafka: Crkafka, plane: ControlPlane) -> None:
+    assert crkafka("pause", "orders[3]").err == ""
+    answer = crkafka("pause", "orders[9]")
+    assert answer.code == 0
+    assert answer.err == (
+        "orders[9] does not exist yet, and is paused once it does; known of its topic are orders[0] to orders[3]\n"
+    )
+    plane.do(lambda tx: tx.delete(Initial))
+    assert crkafka("pause", "orders[5]").err == "", "nothing is known of its topic"

@@ -9,7 +9,8 @@ import dagster as dg
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from crkafka_core.lake import road
+from crkafka_core.lake import audit, road
+from crkafka_core.plane import tables as plane
 from dagster_project import resources
 from tests.dagster.conftest import LandedSeat, shown
 
@@ -60,3 +61,25 @@ def test_a_table_that_is_refused_fails_the_run_after_the_others_had_their_turn(
     with pytest.raises(dg.Failure, match="Table away at"):
         landed.run("mend_tables")
     assert DeltaTable(bronze).to_pyarrow_table().num_rows == 10
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> list[dict[str, Any]]:
+    return [
+        {"name": "raw", "format": "delta", "path": str(tmp_path / "raw")},
+        {"name": "plain", "format": "delta", "path": "lake.shop.plain"},
+    ]
+
+
+def test_the_job_compacts_without_spark_what_needs_none_and_says_what_it_did(
+    landed: LandedSeat, tmp_path: Path
+) -> None:
+    landed.landing.land(5, times=4)
+    road.advance(landed.region, "raw")
+    assert shown(landed.run("maintain_tables", {"maintain": {"tables": ["plain"]}}), "maintain")["files"] == 0
+    landed.region.plane.do(lambda tx: plane.undeclare(tx, "plain"))  # it holds back retirement
+    landed.landing.retire(1, 2, 3)
+    done = landed.run("maintain_tables", {"maintain": {"tables": ["raw"]}})
+    assert shown(done, "maintain")["files"] == 6
+    assert len(DeltaTable(str(tmp_path / "raw")).file_uris()) == 3
+    assert audit.look(landed.region, "raw").clean

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
+import ssl
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from crkafka_core.dev import ports
+from crkafka_core.dev.find_java import find_java
+from crkafka_core.dev.trust import PASSWORD, trusted_certificates, write_trust_store
+from crkafka_core.model.errors import ConfigError
+from crkafka_core.private_folder import private_folder
+from tests.rigs import proxy
 
 ROOT = Path(__file__).resolve().parents[2]
 SHELL_TOOLS = ("sh", "dirname", "rm", "id", "env", "cat")
@@ -105,3 +114,62 @@ def test_an_unknown_step_is_named(bare: Path) -> None:
     )
     assert done.returncode == 2
     assert "unknown: jarz" in done.stderr
+
+
+def test_javas_own_tool_reads_every_certificate(tmp_path: Path) -> None:
+    store = write_trust_store(tmp_path / "trust.jks")
+    assert store is not None
+    keytool = find_java().resolve().parent / "keytool"
+    command = [keytool, "-list", "-storepass", PASSWORD, "-keystore", store]
+    said = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    assert said.count("trustedCertEntry") == len(trusted_certificates()) > 10
+
+
+def test_the_bundle_that_the_environment_names_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = trusted_certificates()[0]
+    (tmp_path / "one.pem").write_text(ssl.DER_cert_to_PEM_cert(one))
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "one.pem"))
+    assert trusted_certificates() == [one]
+
+
+def test_a_port_is_given_once_and_not_while_something_listens_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a broker's own port can be that of another of its listeners, and it does not start."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        taken = listening.getsockname()[1]
+        first, second = ports.free_ports(2)
+        drawn = iter((taken, first, first, second))
+        monkeypatch.setattr(ports, "_given", set())
+        monkeypatch.setattr(ports.random, "randint", lambda *_: next(drawn))
+        assert ports.free_ports(1) + ports.free_ports(1) == [first, second]
+
+
+def test_both_sides_of_a_proxy_have_ports_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = iter((3, 7, 3, 7, 3, 8))
+    monkeypatch.setattr(ports, "is_free", lambda *_: True)
+    monkeypatch.setattr(ports, "_given", set())
+    monkeypatch.setattr(proxy.random, "randint", lambda *_: next(drawn))
+    assert (proxy._ports(1), proxy._ports(1)) == ("23{id}07", "23{id}08")
+
+
+def test_it_is_made_for_this_user_alone(tmp_path: Path) -> None:
+    assert private_folder(tmp_path / "a" / "b").stat().st_mode & 0o777 == 0o700
+
+
+def test_one_of_ours_that_is_open_is_closed(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir(mode=0o755)
+    assert private_folder(tmp_path / "a").stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("made", ["link", "file", "somebody else's"])
+def test_anything_else_of_that_name_is_refused(made: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    path = tmp_path / "a"
+    if made == "link":
+        path.symlink_to(tmp_path / "elsewhere")
+    elif made == "file":
+        path.touch()
+    else:
+        path.mkdir()
+        monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    with pytest.raises(ConfigError, match="is not a folder of this user"):
+        private_folder(path)

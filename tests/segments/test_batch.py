@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from hypothesis import given
 from hypothesis import strategies as st
 
 from crkafka_core.model.offsets import TP
+from crkafka_core.segments import rows
 from crkafka_core.segments.batch import HEADERS, SCHEMA, Batch, Run
+from crkafka_core.segments.scan import BATCH_BYTES
+from crkafka_core.segments.storage import Storage
 
 A0, A1, B0 = TP("a", 0), TP("a", 1), TP("b", 0)
 
@@ -111,3 +117,12 @@ def test_skipping_equals_filtering_also_after_a_split(runs: list[tuple[TP, list[
 def test_the_schema_is_that_of_sparks_kafka_source() -> None:
     assert SCHEMA.names == ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers"]
     assert all(field.nullable for field in SCHEMA)
+
+
+def test_a_batch_of_large_rows_is_bounded_by_its_bytes(tmp_path: Path) -> None:
+    """A small file of rows that shrink well came as one batch of gigabytes; of two such, `maintain` made none at all."""
+    values = pa.array([b"a" * 500_000] * 60, pa.binary())
+    pq.write_table(pa.table({"value": values}), tmp_path / "wide.parquet", use_dictionary=False)
+    pieces = list(rows.batches(Storage.open(str(tmp_path)), "wide.parquet", ["value"], only=True))
+    assert sum(batch.num_rows for batch in pieces) == 60
+    assert max(batch.nbytes for batch in pieces) <= BATCH_BYTES
