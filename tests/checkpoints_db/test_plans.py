@@ -63,7 +63,6 @@ def test_a_question_uses_the_index_that_was_made_for_it(
 
 
 def test_the_line_of_20_000_checkpoints_is_one_quick_question(new_url: str) -> None:
-    """SPEC C5: which checkpoints lead to the last one, and what lies between two of them."""
     store, count = open_store(new_url), 20_000
     rows = [Checkpoint(REGION, n, n - 1, 1, CheckpointStatus.RETIRED, merged_at=float(n)) for n in range(1, count + 1)]
     store.create(region(), lambda tx: tx.add(*rows))

@@ -128,7 +128,6 @@ def test_X8_show_prints_what_somebody_should_look_at(crkafka: Crkafka, plane: Co
 
 
 def test_x8_health_ends_with_1_when_somebody_should_look(crkafka: Crkafka, plane: ControlPlane) -> None:
-    """SPEC X6, X8: for probes; the reason is printed."""
     answer = crkafka("health")
     assert (answer.code, answer.out) == (0, "RUNNING: healthy\n")
     assert crkafka("health", "--json").json == {"healthy": True, "phase": "RUNNING", "alarm": ""}

@@ -76,7 +76,6 @@ def test_a_second_driver_is_refused_with_the_holder_named(seat: Seat, member: Ha
 
 
 def test_7_the_lease_is_kept_from_step_to_step(seat: Seat, member: HandMember, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fault 7, SPEC A6: no other run comes in between, and the last step gives it back."""
     kept = Region.await_merged
 
     def another(self: Region, *args: object, **kwargs: object) -> object:

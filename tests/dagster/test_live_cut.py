@@ -88,7 +88,6 @@ def test_a_cut_run_that_is_terminated_in_a_step_leaves_a_region_that_goes_on(sta
 
 @pytest.mark.parametrize("step", ["reset", "await_running"])
 def test_6_a_reset_run_killed_in_a_step_and_retried_is_one_reset(stage: Live, step: str) -> None:
-    """Fault 6, SPEC X4, A6: going back to an older checkpoint."""
     target = stage.scenario.cut_soon().id
     stage.scenario.cut_soon()
     mark = stage.scenario.mark()

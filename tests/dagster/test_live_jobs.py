@@ -92,7 +92,6 @@ def test_a_host_run_that_was_killed_is_replaced(stage: Live) -> None:
 
 
 def test_the_table_keeps_up_and_retire_checkpoints_archives(stage: Live) -> None:
-    """SPEC T1, A7: what the table has not acknowledged is held; afterwards only the last `retain` are kept."""
     for _ in range(4):
         stage.succeed("cut")
     head = stage.scenario.head
@@ -110,7 +109,6 @@ def test_the_table_keeps_up_and_retire_checkpoints_archives(stage: Live) -> None
 def test_after_an_outage_of_two_hundred_checkpoints_all_appear_in_order_and_the_table_takes_few_runs(
     stage: Live,
 ) -> None:
-    """SPEC A3, A7: the daemon was away; one run for all that wait, never one each."""
     stage.dagster.until(lambda: table(stage).acknowledged >= stage.scenario.head, 240, "the table has all checkpoints")
     before = stage.dagster.ask(
         RUNS, f={"tags": [{"key": "crkafka/table", "value": f"{stage.scenario.config.region}/bronze"}]}
@@ -147,7 +145,6 @@ def counts(stage: Live) -> dict[int, int]:
 
 
 def test_a_retired_range_is_replayed_from_kafka(stage: Live) -> None:
-    """SPEC K3, I11: the same rows, each once."""
     retired = filled(stage, CheckpointStatus.RETIRED)
     assert len(retired) >= 2
     before = counts(stage)
@@ -158,7 +155,6 @@ def test_a_retired_range_is_replayed_from_kafka(stage: Live) -> None:
 
 
 def test_a_range_that_is_gone_from_kafka_fails_that_run_alone(stage: Live) -> None:
-    """SPEC K3: a data-loss error with what is left; the table, the region and later runs go on."""
     retired = filled(stage, CheckpointStatus.RETIRED)
     archive: dict[str, Any] = json.loads(retired[0].archive_json)
     gone = {
@@ -178,7 +174,6 @@ def test_a_range_that_is_gone_from_kafka_fails_that_run_alone(stage: Live) -> No
 
 
 def test_every_checkpoint_with_rows_is_a_partition(stage: Live) -> None:
-    """SPEC A3: retired ones too, and whether the range is in Kafka or not."""
     stage.await_published()
     assert any(c.status is CheckpointStatus.RETIRED for c in stage.checkpoints() if key_of(c.id) in stage.partitions())
 

@@ -62,7 +62,6 @@ def test_a_launchpad_that_nobody_has_filled_in_is_refused_with_a_sentence(seat: 
 
 
 def test_records_are_skipped_only_when_the_offsets_are_said_twice(seat: Seat) -> None:
-    """SPEC X9: what is skipped is given up for good."""
     one = {"offsets": "orders[3]@17-20"}
     assert "`sure` says 'yes'" in refusal(seat, "skip_records", {"skip": {**one, "sure": "yes"}})
     assert "knows no partition orders[3]" in refusal(seat, "skip_records", {"skip": {**one, "sure": one["offsets"]}})

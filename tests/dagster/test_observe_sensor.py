@@ -110,7 +110,6 @@ def test_a_region_that_only_starts_has_not_failed_to_merge_until_the_alarms_woul
 
 @pytest.mark.parametrize("tables", BRONZE)
 def test_a_table_that_has_everything_keeps_up_however_quiet_the_topic_is(landed: LandedSeat) -> None:
-    """SPEC A4, T1: late is what waits, not what never came."""
     assert outcomes(landed)["keeps_up"].passed
     landed.landing.land(1, times=2)
     old = landed.region.plane.read(lambda r, _: r.get(Checkpoint, 1))

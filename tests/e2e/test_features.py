@@ -129,7 +129,6 @@ def _position(s: Scenario, tp: TP) -> int:
 
 
 def test_46_null_values_keys_headers_and_big_records_land_as_they_are(scenario: Make) -> None:
-    """Fault 46: raw as it is, compared with Kafka column by column."""
     s = scenario(rate=0, members=1, partitions=2, session=8.0)
     producer = Producer({"bootstrap.servers": s.kafka.bootstrap, "message.max.bytes": 4_000_000})
     values = [None, b"", b"\xff\xfe not text", b"x" * 1_000_000, "Grüße".encode()]
@@ -149,7 +148,6 @@ def test_46_null_values_keys_headers_and_big_records_land_as_they_are(scenario: 
 
 
 def test_47_reading_while_the_region_runs_disturbs_nobody(scenario: Make) -> None:
-    """SPEC K3, T1; fault 47: no effect on the group; beyond the last merge it is refused."""
     s = scenario(session=8.0)
     for _ in range(3):
         s.cut_soon()

@@ -16,7 +16,6 @@ Make = Callable[..., Scenario]
 
 
 def test_twenty_cuts_of_a_steady_run_land_every_record_once(scenario: Make) -> None:
-    """SPEC C3, C5, D1, I1-I5, I12: one commit and one merge per cut, no reset in all that time."""
     s = scenario(members=2, partitions=4)
     before = s.mark()
     parent = s.head
@@ -51,7 +50,6 @@ def _starts(s: Scenario, epoch: int) -> list:  # type: ignore[type-arg]
 
 
 def test_X4_going_back_to_an_older_checkpoint_lands_what_came_after_it_again(scenario: Make) -> None:
-    """SPEC X4, C5: checkpoints after the target are superseded, the line goes on from it."""
     s = scenario()
     cuts = [s.cut_soon() for _ in range(4)]
     time.sleep(0.3)
@@ -152,7 +150,6 @@ def test_20_a_topic_that_was_made_anew_with_fewer_partitions_while_all_static_me
 
 
 def test_45_aborted_and_open_transactions_land_nothing(scenario: Make) -> None:
-    """Fault 45: only committed records land, and control records are inside the spans (docs/clients.md C-R6)."""
     s = scenario(abort_every=2)
     for _ in range(3):
         s.cut_soon()
@@ -166,7 +163,6 @@ def test_45_aborted_and_open_transactions_land_nothing(scenario: Make) -> None:
 
 
 def test_17_more_members_than_partitions_cut_at_normal_speed(scenario: Make) -> None:
-    """SPEC G5; fault 17: an idle member contributes an empty map and counts."""
     s = scenario(members=3, partitions=2)
     began = time.monotonic()
     cuts = [s.cut() for _ in range(5)]
@@ -176,7 +172,6 @@ def test_17_more_members_than_partitions_cut_at_normal_speed(scenario: Make) -> 
 
 
 def test_G9_stop_cuts_a_last_time_and_start_goes_on(scenario: Make) -> None:
-    """SPEC G9, R5: a clean stop asks for no reset, and loses and repeats nothing."""
     s = scenario()
     s.cut()
     before, head = s.mark(), s.head

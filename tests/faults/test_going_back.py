@@ -18,7 +18,6 @@ Make = Callable[..., Scenario]
 def test_53_rewind_with_a_slow_table_and_a_crash_keeps_its_target(
     scenario: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SPEC X4, X5; fault 53: the target stays; no RUNNING before the table is fenced, whatever dies meanwhile."""
     monkeypatch.setattr(RegionConfig, "check_place", lambda *_: None)
     bronze = {"name": "bronze", "format": "iceberg", "path": "lake.raw.bronze"}  # of a catalog: the test writes for it
     s = scenario(session=8.0, tables=[bronze])
@@ -44,7 +43,6 @@ def test_53_rewind_with_a_slow_table_and_a_crash_keeps_its_target(
 
 
 def test_57_member_that_dies_again_and_again_stops_the_region_with_its_name(scenario: Make) -> None:
-    """SPEC X6, X8; fault 57: an endless loop of resets is none; a person starts it again."""
     s = scenario(session=8.0, forced_without_cut=3, rate=200)
     for _ in range(3):
         was = s.incarnation(1)

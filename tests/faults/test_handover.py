@@ -46,7 +46,6 @@ CLASSIC, KIP_848, COOPERATIVE = (
     ],
 )
 def test_X10_a_planned_change_reads_nothing_again(scenario: Make, static: bool, protocol: dict[str, str]) -> None:
-    """SPEC G5, R3, X3; fault 16: scale 2 → 4 → 2, a rolling restart, a new partition; a merge by four is restored by two."""
     s = scenario(members=2, partitions=6, static_membership=static, retain=1_000, kafka=protocol)
     s.cut_soon()  # by KIP-848 the group may be sharing still
     for wanted in (4, 2):

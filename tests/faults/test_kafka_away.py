@@ -25,10 +25,6 @@ Make = Callable[..., Scenario]
 
 
 def test_25_broker_frozen_during_a_drain_aborts_the_cut_uncounted(scenario: Make) -> None:
-    """SPEC D2, X6; fault 25, `drain: stop`: the commit cannot be made, so the cut is aborted, and nothing is counted.
-
-    Whether members are started anew depends on how long the thawed broker stays fenced: librdkafka may hold a commit until then.
-    """
     s = scenario(drain="stop", session=5.0, producer_timeout=120.0, drain_timeout=20)
     s.cut()
     mark = s.mark()
@@ -47,7 +43,6 @@ def test_25_broker_frozen_during_a_drain_aborts_the_cut_uncounted(scenario: Make
 @pytest.mark.soak
 @pytest.mark.parametrize("keys", [{"commit": "drain"}, {"commit": "consistent", "drain": "stop"}], ids=str)
 def test_25_broker_frozen_during_a_cut_is_no_obstacle_to_its_merge(scenario: Make, keys: dict[str, str]) -> None:
-    """SPEC D2, D5; fault 25: the merge does not wait for Kafka; a failing commit is a warning."""
     s = scenario(**keys, session=15.0, producer_timeout=120.0, drain_timeout=40)
     s.cut()
     time.sleep(1.0)  # its commit comes after the merge
@@ -64,7 +59,6 @@ def test_25_broker_frozen_during_a_cut_is_no_obstacle_to_its_merge(scenario: Mak
 
 @pytest.mark.parametrize("seconds", [8, pytest.param(60, marks=pytest.mark.soak)])
 def test_26_whole_cluster_down_for_a_while_is_waited_for(scenario: Make, seconds: int) -> None:
-    """SPEC G4, X6; faults 26 and 57: the region recovers by itself, loses nobody, and is not STOPPED."""
     s = scenario(session=4.0, producer_timeout=180.0)
     s.cut()
     time.sleep(1.0)  # its commit comes after the merge

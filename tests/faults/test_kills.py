@@ -48,7 +48,6 @@ def test_1_killed_static_member_costs_one_reset_and_no_rebalance(pair: Scenario)
 
 
 def test_2_killed_between_drain_and_contribution_is_left_out_of_the_cut(pair: Scenario) -> None:
-    """SPEC X10; fault 2: its segments are orphans, invisible; what the other has submitted is merged, also behind the cut."""
     pair.points.set(pair.member(0), fp.CONTRIBUTE)
     mark = pair.mark()
     time.sleep(0.7)  # both have submitted something since the last cut
@@ -60,7 +59,6 @@ def test_2_killed_between_drain_and_contribution_is_left_out_of_the_cut(pair: Sc
 
 
 def test_3_killed_after_its_contribution_which_counts(pair: Scenario) -> None:
-    """SPEC X10; fault 3: it is in this merge, and in no other."""
     dead, mark = pair.incarnation(0), pair.mark()
     pair.points.set(pair.member(1), fp.CONTRIBUTE, "hold")
     pair.points.set(pair.member(0), fp.CONTRIBUTED)
@@ -76,7 +74,6 @@ def test_3_killed_after_its_contribution_which_counts(pair: Scenario) -> None:
 
 
 def test_4_killed_after_the_merge_before_it_learns_of_it(pair: Scenario) -> None:
-    """SPEC C3, S1; fault 4: the merge stands, the member resumes from it, nothing twice."""
     pair.points.set(pair.member(0), fp.CONTRIBUTE, "sleep:0.5")
     pair.points.set(pair.member(0), fp.MERGED)
     cut = pair.cut()
@@ -87,7 +84,6 @@ def test_4_killed_after_the_merge_before_it_learns_of_it(pair: Scenario) -> None
 
 
 def test_5_killed_after_writing_a_segment_before_naming_it(pair: Scenario) -> None:
-    """SPEC C7, T3; faults 5 and 51: an orphan, in no merge; its range lands once, without a gap."""
     pair.points.set(pair.member(1), fp.SAVED)
     _without(pair, pair.cut().id, 1)
     assert pair.check().orphans > 0
@@ -96,7 +92,6 @@ def test_5_killed_after_writing_a_segment_before_naming_it(pair: Scenario) -> No
 
 
 def test_9_frozen_past_its_session_and_woken_has_no_effect(pair: Scenario) -> None:
-    """SPEC G3, G4; fault 9: what it writes is refused; it exits, and its host starts a new incarnation."""
     was = pair.incarnation(0)
     pair.kill(0, signal.SIGSTOP)
     pair.until(lambda: pair.region.status().members[0].status == "LOST", "the frozen member is lost", timeout=30)
@@ -107,7 +102,6 @@ def test_9_frozen_past_its_session_and_woken_has_no_effect(pair: Scenario) -> No
 
 
 def test_10_frozen_for_less_than_its_session_costs_at_most_a_cut(pair: Scenario) -> None:
-    """Fault 10: at worst one aborted cut and its reset; no rebalance."""
     mark = pair.mark()
     opened = pair.region.open_cut(token=f"fault10-{mark}", cause="fault 10")
     pair.stop_for(0, 1.5)
@@ -119,7 +113,6 @@ def test_10_frozen_for_less_than_its_session_costs_at_most_a_cut(pair: Scenario)
 
 
 def test_55_second_host_of_a_region_makes_no_duel(pair: Scenario) -> None:
-    """SPEC G3; fault 55: the older processes exit for good; each name is registered once more, and then there is rest."""
     mark = pair.mark()
     other = pair.new_host("logs2")
     other.begin()
@@ -149,7 +142,6 @@ def test_63_all_members_restarted_shortly_after_each_other_make_one_reset(pair: 
 
 
 def test_1_killed_dynamic_member_is_back_after_the_session(dynamic: Scenario) -> None:
-    """SPEC R3, X2; fault 1: one reset, although Kafka rebalances more than once."""
     dynamic.cut()
     mark, was = dynamic.mark(), dynamic.incarnation(0)
     began = time.monotonic()

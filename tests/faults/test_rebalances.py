@@ -20,7 +20,6 @@ Make = Callable[..., Scenario]
 
 @pytest.mark.parametrize("drain", ["flow", pytest.param("stop", marks=pytest.mark.soak)])
 def test_13_rebalance_during_a_cut_aborts_nothing(pair: Scenario, drain: str) -> None:
-    """SPEC D1, D5, X10; fault 13: the cut merges first, then what came behind it; then one reset, and the new assignment."""
     region = pair.stopping if drain == "stop" else pair.region
     mark = pair.mark()
     pair.points.set(pair.member(0), fp.CONTRIBUTE, "hold")
@@ -43,7 +42,6 @@ def test_13_rebalance_during_a_cut_aborts_nothing(pair: Scenario, drain: str) ->
 
 
 def test_14_rebalances_during_a_reset_make_no_second_one(pair: Scenario) -> None:
-    """SPEC R3, X5, G8; fault 14: the region waits until the group is settled; one reset in all, no checkpoint before."""
     mark = pair.mark()
     pair.points.set(pair.member(0), fp.RESOLVED, "hold")
     epoch = pair.region.reset(cause="fault 14")
@@ -63,7 +61,6 @@ def test_14_rebalances_during_a_reset_make_no_second_one(pair: Scenario) -> None
 
 
 def test_D3_nothing_is_written_between_drain_and_resume(pair: Scenario) -> None:
-    """SPEC D1, D3: while a cut waits, records are produced and none is submitted; afterwards they follow in order."""
     mark = pair.mark()
     pair.points.set(pair.member(0), fp.CONTRIBUTE, "hold")
     opened = pair.stopping.open_cut(token=f"d3-{mark}", cause="D3")
@@ -89,7 +86,6 @@ def _files(s: Scenario) -> dict[str, int]:
 
 
 def test_62_start_that_was_resolved_for_an_older_epoch_is_dropped(pair: Scenario) -> None:
-    """SPEC M4, S1; fault 62: an answer under another stamp is not used."""
     first = pair.cut()
     pair.cut()
     pair.points.set(pair.member(0), fp.RESOLVED, "hold")
@@ -104,7 +100,6 @@ def test_62_start_that_was_resolved_for_an_older_epoch_is_dropped(pair: Scenario
 
 
 def test_61_lost_batch_with_a_full_queue_is_fetched_again(scenario: Make) -> None:
-    """SPEC M5, M2; fault 61: nothing twice, nothing missing (the fetch frontier)."""
     s = scenario(rate=0, max_poll_records=10, partitions=2, session=8.0)
     for number in (0, 1):
         s.points.set(s.member(number), fp.WRITE, "hold")
@@ -148,7 +143,6 @@ def test_28_commit_that_is_refused_has_its_own_reaction(pair: Scenario, error: s
 
 
 def test_49_members_that_join_one_after_another_cause_no_reset(scenario: Make) -> None:
-    """SPEC G8, M8; fault 49: nothing is fetched before the group is settled."""
     s = scenario(members=3, partitions=6, settle=False, begin=False)
     s.points.set(s.member(1), fp.START, "sleep:1")
     s.points.set(s.member(2), fp.START, "sleep:2")
@@ -163,7 +157,6 @@ def test_49_members_that_join_one_after_another_cause_no_reset(scenario: Make) -
 
 
 def test_50_idle_member_that_takes_over_a_partition_starts_at_the_head(scenario: Make) -> None:
-    """SPEC S1; fault 50: not at an older merge, in which it had no part either."""
     s = scenario(members=2, partitions=1, static_membership=False)
     s.cut()
     s.cut()
@@ -179,7 +172,6 @@ def test_50_idle_member_that_takes_over_a_partition_starts_at_the_head(scenario:
 
 @pytest.mark.soak
 def test_63_members_that_trickle_in_while_it_runs_make_one_reset(scenario: Make) -> None:
-    """SPEC G5, G8, X5; fault 63: 1 → 6 members, each a moment after the one before."""
     s = scenario(members=1, partitions=6)
     s.cut()
     for number in range(1, 6):

@@ -20,7 +20,6 @@ Make = Callable[..., Scenario]
 
 
 def test_40_full_disk_aborts_the_cut_and_leaves_no_temporary_file(pair: Scenario) -> None:
-    """SPEC C7, X3; fault 40: the region goes on when there is room."""
     mark = pair.mark()
     opened = pair.region.open_cut(token=f"fault40-{mark}", cause="fault 40")
     pair.points.set(pair.member(0), fp.DISK, "full")
@@ -44,7 +43,6 @@ def test_40_full_disk_aborts_the_cut_and_leaves_no_temporary_file(pair: Scenario
 
 
 def test_65_storage_away_for_a_while_backs_off_and_does_not_count(scenario: Make) -> None:
-    """SPEC X6; fault 65: never STOPPED, and goes on by itself."""
     s = scenario(max_consecutive_resets=2, session=8.0)
     s.cut()
     for number in (0, 1):
@@ -97,7 +95,6 @@ def test_43_member_cut_off_from_sql_alone_hands_over_and_comes_back(scenario: Ma
 
 @pytest.mark.parametrize("control_plane", ["postgres"], indirect=True)
 def test_37_control_plane_away_for_longer_than_a_lease_loses_nobody(scenario: Make, postgres: Postgres) -> None:
-    """SPEC G4, G7; fault 37: members stay in the group, stop submitting when their lease ends, and go on afterwards."""
     s = scenario(session=3.0, isolation_timeout=30)
     s.cut()
     mark, generations = s.mark(), {m.generation for m in s.region.status().members}
@@ -114,7 +111,6 @@ def test_37_control_plane_away_for_longer_than_a_lease_loses_nobody(scenario: Ma
 
 @pytest.mark.parametrize("control_plane", ["postgres"], indirect=True)
 def test_37_control_plane_that_dies_in_the_middle_of_a_cut_is_read_again(scenario: Make, postgres: Postgres) -> None:
-    """SPEC G7, C2; fault 37: an unknown outcome is read, not written twice."""
     s = scenario(session=8.0)
     head = s.cut().id
     for round_ in range(3):

@@ -62,7 +62,6 @@ def test_each_partition_begins_exactly_at_its_offset_many_times(
 def test_only_what_flows_is_handed_out_and_a_pause_loses_nothing(
     probe: MakeProbe, new_topic: NewTopic, generator: Generator
 ) -> None:
-    """SPEC P1, P3: what is already fetched of a paused partition is not handed out, and comes later, once."""
     topic = new_topic(2)
     first, second = TP(topic, 0), TP(topic, 1)
     generator.send(topic, 10_000, partitions=2)

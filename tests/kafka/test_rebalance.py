@@ -437,7 +437,6 @@ def test_G8_somebody_who_joins_for_a_moment_makes_a_static_group_rebalance(
 def test_28_each_refusal_of_a_commit_by_a_broker_is_the_error_of_its_reaction(
     mock_broker: MockBroker, probe: MakeProbe, code: int, reaction: type[Exception]
 ) -> None:
-    """SPEC D2, fault 28: what the broker answers decides whether the cut is aborted or the member started anew."""
     topic = mock_broker.create_topic("t", 2, replication=3)
     settings = {key: str(value) for key, value in CLIENT_SETTINGS.items()}
     member = probe([topic], bootstrap=mock_broker.bootstrap, properties=settings)

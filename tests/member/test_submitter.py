@@ -238,7 +238,6 @@ def test_d3_a_cut_that_finds_the_gate_shut_drains_for_no_time(rig: Rig) -> None:
 def test_75_the_storages_errors_count_for_nothing_and_all_others_do(
     rig: Rig, error: Exception, cause: ResetCause, doing: str
 ) -> None:
-    """SPEC X6; fault 75: what follows from each is in the policy of resets."""
     rig.segments.fails, rig.segments.error = True, error
     rig.segments.go.set()
     if doing == "close":

@@ -129,7 +129,6 @@ def test_x6_who_wants_no_cuts_by_time_or_no_region_is_not_alarmed(make_kit: type
 
 
 def test_x6_a_cut_that_found_nothing_new_is_a_completed_cut(kit: Kit) -> None:
-    """SPEC C6, X6: a quiet topic is no stall, and what stalls after it is told anew."""
     kit.running()
     kit.cut()
     kit.advance(181.0)

@@ -49,7 +49,6 @@ def test_G2_assigning_by_hand_is_refused_with_the_reason() -> None:
 
 
 def test_G6_regions_of_one_name_one_after_the_other_are_never_taken_for_each_other(kit: Kit) -> None:
-    """SPEC G6: the uid is new; segments of the older one are none of the newer."""
     kit.running()
     kit.cut()
     old = kit.row.uid
@@ -69,7 +68,6 @@ def test_G6_regions_of_one_name_one_after_the_other_are_never_taken_for_each_oth
 
 
 def test_C1_contribution_holds_who_what_and_from_where(kit: Kit) -> None:
-    """SPEC C1: names of all members, offsets with their beginning, segments with their spans; in one transaction."""
     kit.running()
     cut = kit.open()
     kit.contribute(cut, 0, 10)
@@ -108,7 +106,6 @@ def test_T3_retirement_deletes_no_file_that_is_not_the_regions_own(kit: Kit) -> 
 
 
 def test_T2_archived_checkpoint_can_be_replayed_and_not_reset_to(kit: Kit) -> None:
-    """SPEC T1, T2, T3, X3: id, parent and the ranges of what changed stay."""
     kit.running()
     first = kit.cut(10, epochs={P0: 3})
     kit.cut(5)
@@ -128,7 +125,6 @@ def test_T2_archived_checkpoint_can_be_replayed_and_not_reset_to(kit: Kit) -> No
 
 
 def test_T1_retirement_stops_at_what_a_table_has_not_acknowledged(make_kit: type[Kit]) -> None:
-    """SPEC T1: it says for whom it waits, and deletes nothing."""
     kit = make_kit(tables=("bronze",)).running()
     for _ in range(3):
         kit.cut()
@@ -140,7 +136,6 @@ def test_T1_retirement_stops_at_what_a_table_has_not_acknowledged(make_kit: type
 
 
 def test_R6_each_rebalance_is_an_event_with_what_was_held(kit: Kit) -> None:
-    """SPEC R6, X8: member, generation, revoked, assigned; who asked for a reset, and why."""
     kit.running()
     kit.withdraw(1)
     kit.generation = 2
@@ -157,7 +152,6 @@ def test_R6_each_rebalance_is_an_event_with_what_was_held(kit: Kit) -> None:
 
 
 def test_M3_offsets_are_kept_for_assigned_partitions_only() -> None:
-    """SPEC M3: from, to and rows since the last cut; what is no longer assigned is forgotten."""
     offsets = OffsetManager()
     offsets.place({P0: 5, P1: 7})
     offsets.record(Run(P0, 0, 3, 6, 9, leader_epoch=4))

@@ -59,7 +59,6 @@ def test_30_same_contribution_twice_is_accepted_once(kit: Kit) -> None:
 
 
 def test_31_different_contribution_of_one_incarnation_is_a_conflict(kit: Kit) -> None:
-    """SPEC C2, D4: the cut is aborted, the epoch rises, the evidence is in the event log."""
     kit.running()
     cut, epoch = kit.open(), kit.row.epoch
     kit.do(lambda tx: contributions.contribute(tx, _part(kit, cut, 0, 10)))
@@ -71,7 +70,6 @@ def test_31_different_contribution_of_one_incarnation_is_a_conflict(kit: Kit) ->
 
 
 def test_32_contribution_of_an_unknown_or_old_incarnation_is_refused(kit: Kit) -> None:
-    """SPEC C2, G3: a typed error, and no row."""
     kit.running()
     cut = kit.open()
     with pytest.raises(Superseded):
@@ -84,7 +82,6 @@ def test_32_contribution_of_an_unknown_or_old_incarnation_is_refused(kit: Kit) -
 
 @pytest.mark.parametrize("what", ["merged", "aborted", "unknown", "retired"])
 def test_33_contribution_to_a_checkpoint_that_is_not_open_is_refused(kit: Kit, what: str) -> None:
-    """SPEC C2, T1: a typed error, and no row."""
     kit.running()
     if what == "aborted":
         cut = kit.open()
@@ -113,7 +110,6 @@ def test_33_contribution_of_an_old_epoch_is_refused(kit: Kit) -> None:
 
 
 def test_35_two_members_that_claim_one_partition_are_not_merged(kit: Kit) -> None:
-    """SPEC C2, C3: refused at the contribution, since the cut fixed who holds what; at the merge, if it ever came so far."""
     kit.running()
     cut = kit.open()
     kit.contribute(cut, 0, 10)
@@ -135,7 +131,6 @@ def test_35_two_members_that_claim_one_partition_are_not_merged(kit: Kit) -> Non
 
 
 def test_C3_span_with_a_hole_is_no_contribution(kit: Kit) -> None:
-    """SPEC C3: the spans chain without a hole."""
     kit.running()
     cut = kit.open()
     path = segment_path("uid", kit.row.epoch, kit.live["orders/0"], cut, 0)
@@ -145,7 +140,6 @@ def test_C3_span_with_a_hole_is_no_contribution(kit: Kit) -> None:
 
 
 def test_C2_contribution_of_another_generation_or_assignment_is_refused(kit: Kit) -> None:
-    """SPEC C2: it must match what the opening fixed."""
     kit.running()
     for other in ({"generation": 7}, {"base": 9}, {"members": ("orders/0",)}):
         cut = kit.open()
@@ -157,7 +151,6 @@ def test_C2_contribution_of_another_generation_or_assignment_is_refused(kit: Kit
 
 
 def test_58_the_last_contribution_merges_and_one_that_does_not_fit_aborts(kit: Kit) -> None:
-    """SPEC G7, C3: in one transaction, so that there is no moment between; what was wrong is kept."""
     kit.running()
     cut = kit.open()
     kit.do(lambda tx: merging.hand_in(tx, _part(kit, cut, 0)))

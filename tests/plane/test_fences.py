@@ -39,19 +39,6 @@ def test_a_fence_takes_the_right_away_from_a_writer_in_the_middle(landing: Landi
     assert allowed(landing, "next").plan.checkpoints == (1,)
 
 
-def test_a_rewind_during_a_fence_leaves_another_to_make(landing: Landing) -> None:
-    landing.land(10, times=3)
-    allowed(landing)
-    landing.rewind(2)
-    made = landing.do(lambda tx: permits.permit_fence(tx, "bronze", holder="f", token="f"))
-    assert made is not None
-    landing.rewind(1)
-    landing.do(lambda tx: permits.finish_fence(tx, made, version="w"))
-    assert landing.read(lambda _, region: region.phase) is Phase.REWINDING
-    fence(landing, "g")
-    assert landing.read(lambda _, region: region.phase) is Phase.RESETTING
-
-
 def test_who_makes_a_fence_is_not_whoever_writes(landing: Landing) -> None:
     landing.land(10, times=2)
     allowed(landing, "writer")

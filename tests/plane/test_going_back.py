@@ -19,7 +19,7 @@ from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase, Wanted
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Segment, Table
 from crkafka_core.model.segment import segment_path
-from crkafka_core.plane import epochs, leases, life, resets, restored, tables
+from crkafka_core.plane import epochs, leases, resets, restored, tables
 from crkafka_core.plane import retire as rules
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.protocol.commit_metadata import CommitMetadata
@@ -405,17 +405,6 @@ def test_g9_a_deletion_that_was_killed_behind_sql_is_done_by_the_next_one(
     assert list(storage.list("")) == []
     with pytest.raises(NoSuchRegion):
         region.delete()
-
-
-def test_g9_a_deletion_whose_commit_was_answered_by_nobody_is_done(
-    backups: Backups, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The store tries again what it does not know to be done, and finds no region."""
-    region = _idle(backups.landing)
-    once = region.plane.do
-    monkeypatch.setattr(region.plane, "do", lambda work: (once(work), work is life.delete and once(work))[0])
-    assert region.delete()
-    assert list(backups.landing.storage.list("")) == []
 
 
 def test_g9_a_deletion_that_was_refused_leaves_nothing_behind(backups: Backups) -> None:

@@ -97,17 +97,6 @@ def test_k1_a_host_that_was_killed_is_followed_at_once_here_and_after_its_lease_
             right.check()
 
 
-def test_79_a_host_that_was_killed_elsewhere_before_the_clock_stepped_back_is_followed_after_its_lease(
-    kit: Kit,
-) -> None:
-    """Nobody is there who would set its lease right: its members ended with it."""
-    region = Region(kit)
-    hold(kit, "elsewhere", host="there", pid=1)
-    kit.now -= 3_600.0
-    with only_host(region):  # type: ignore[arg-type]
-        assert 29.0 < region.time.slept < 33.0
-
-
 def test_k1_a_host_in_another_container_of_the_same_name_is_not_taken_for_dead(
     kit: Kit, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,6 @@ from tests.plane.conftest import Kit
 
 
 def test_7_second_driver_is_refused_with_the_holder_named(kit: Kit) -> None:
-    """SPEC A6; fault 7: no effect."""
     kit.running()
     kit.do(lambda tx: leases.take(tx, "driver", holder="run 1", token="a", length=30.0))
     with pytest.raises(LeaseHeld, match="run 1"):
@@ -21,7 +20,6 @@ def test_7_second_driver_is_refused_with_the_holder_named(kit: Kit) -> None:
 
 
 def test_8_driver_that_slept_past_its_lease_cannot_go_on(kit: Kit) -> None:
-    """SPEC A6; fault 8: its next write fails, the region is unaffected."""
     kit.running()
     first = kit.do(lambda tx: leases.take(tx, "driver", holder="run 1", token="a", length=30.0))
     kit.now += 31.0

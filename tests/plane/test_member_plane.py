@@ -195,15 +195,6 @@ def test_g10_a_rewind_is_no_older_state(kit: Kit) -> None:
     assert kit.row.phase is Phase.RESETTING
 
 
-def test_g10_who_saw_a_cut_open_that_sql_does_not_know_stops_the_region_by_looking(kit: Kit) -> None:
-    """Else it would take it for a cut that had nothing new, and go on behind it until its next word (found by seed 250003296)."""
-    kit.running()
-    gate, row = MemberPlane(kit.plane, NAME, kit.live[NAME]), kit.row
-    gate.observed(row.epoch, row.version, row.head, row.opened + 1)
-    gate.observed(row.epoch, row.version, row.head, row.opened)
-    assert (kit.row.phase, kit.row.went_back) == (Phase.STOPPED, True)
-
-
 @pytest.mark.parametrize("acts", [False, True])
 @pytest.mark.parametrize("opened", [False, True])
 def test_g10_who_saw_a_head_that_sql_never_merged_stops_the_region_though_sql_went_on_to_a_later_epoch(

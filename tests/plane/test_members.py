@@ -16,7 +16,6 @@ from tests.plane.conftest import LIMITS, P0, P1, Kit
 
 
 def test_44_member_cut_off_from_kafka_alone_is_lost_after_a_while(kit: Kit) -> None:
-    """SPEC G4; fault 44: another one reports a newer generation for 10 s."""
     kit.running()
     epoch = kit.row.epoch
     kit.rebalance(1)
@@ -99,7 +98,6 @@ def test_44_spare_by_member_epochs_that_is_cut_off_from_kafka_alone_is_lost_afte
 
 @pytest.mark.parametrize("member_epochs", [False, True])
 def test_G4_nobody_is_lost_while_no_generation_advances(member_epochs: bool) -> None:
-    """SPEC G4: in a full outage of Kafka nobody is lost, also while a report is withdrawn."""
     kit = Kit(member_epochs=member_epochs).running()
     if member_epochs:  # as is usual there
         kit.report(1, {P1}, generation=3)
@@ -110,7 +108,6 @@ def test_G4_nobody_is_lost_while_no_generation_advances(member_epochs: bool) -> 
 
 
 def test_G4_loss_is_void_when_the_counter_has_moved(kit: Kit) -> None:
-    """SPEC G4: a compare-and-set on the renewal counter."""
     kit.running()
     kit.do(lambda tx: members.renew(tx, "orders/0", kit.live["orders/0"]))
     with pytest.raises(Stale):
@@ -121,7 +118,6 @@ def test_G4_loss_is_void_when_the_counter_has_moved(kit: Kit) -> None:
 
 
 def test_G1_member_of_another_region_is_refused_without_a_trace(kit: Kit) -> None:
-    """SPEC G1: before it registers; the error names the group and both regions."""
     kit.running()
     stranger = members.Registration("orders/1", "x", 99, 5, "cluster", "group")
     with pytest.raises(WrongRegion, match="group"):
@@ -137,7 +133,6 @@ def test_G1_member_of_another_region_is_refused_without_a_trace(kit: Kit) -> Non
 
 
 def test_G3_older_launch_never_registers_over_a_newer_one(kit: Kit) -> None:
-    """SPEC G3: launch numbers decide, not the order of arrival."""
     kit.running()
     old = kit.do(lambda tx: members.launch(tx, "orders/0"))
     new = kit.do(lambda tx: members.launch(tx, "orders/0"))
@@ -168,7 +163,6 @@ def test_R6_the_process_of_a_member_is_known_before_its_first_renewal(kit: Kit) 
 
 
 def test_G3_registration_raises_the_epoch_only_where_records_flow(kit: Kit) -> None:
-    """SPEC G3, X5: a loss in RUNNING and CUTTING; elsewhere the group is merely unsettled."""
     kit.running()
     epoch = kit.row.epoch
     kit.register(0)
@@ -210,7 +204,6 @@ def test_G5_a_spare_that_an_open_cut_waits_for_is_a_loss() -> None:
 
 
 def test_33_superseded_process_is_told_so_before_it_is_told_anything_else(kit: Kit) -> None:
-    """SPEC G3, G7: an older incarnation's report and renewal are refused."""
     kit.running()
     old = kit.live["orders/0"]
     kit.register(0)
@@ -223,7 +216,6 @@ def test_33_superseded_process_is_told_so_before_it_is_told_anything_else(kit: K
 
 
 def test_G5_who_is_not_wanted_is_refused_with_what_to_do(kit: Kit) -> None:
-    """SPEC G5, G9: a process too many, or of a region that is not started."""
 
     def refused(name: str) -> NotRunning:
         who = members.Registration(name, "new", 99, 0, "cluster", "group")
@@ -266,7 +258,6 @@ def test_R1_member_of_the_other_protocol_is_refused_until_the_region_was_stopped
 
 @pytest.mark.parametrize(("cluster", "group"), [("another", "group"), ("cluster", "another")])
 def test_G1_a_member_that_connects_to_another_group_or_cluster_is_refused(kit: Kit, cluster: str, group: str) -> None:
-    """SPEC G1: it would read other records into the same checkpoints."""
     kit.running()
     who = members.Registration("orders/1", "new", 99, 0, cluster, group)
     with pytest.raises(WrongRegion, match=f"orders/1 connects to group '{group}' on cluster {cluster}"):
@@ -275,7 +266,6 @@ def test_G1_a_member_that_connects_to_another_group_or_cluster_is_refused(kit: K
 
 
 def test_G3_an_earlier_process_that_says_it_failed_costs_the_later_one_nothing(kit: Kit) -> None:
-    """SPEC G3, G4; nor does one that has left before."""
     kit.running()
     old = kit.live["orders/0"]
     kit.register(0)
@@ -288,7 +278,6 @@ def test_G3_an_earlier_process_that_says_it_failed_costs_the_later_one_nothing(k
 
 
 def test_44_who_caught_up_has_its_whole_time_again_when_it_falls_behind_again(kit: Kit) -> None:
-    """SPEC G4: members look when somebody is behind, and when one that was behind has caught up."""
     kit.running()
     kit.report(1, {P1}, generation=2)
     assert kit.read(advance.due)

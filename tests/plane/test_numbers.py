@@ -206,18 +206,6 @@ def test_C8_no_cut_waits_for_a_member_that_left_with_the_last_partitions_of_a_to
     assert kit.do(lambda tx: merging.merge(tx, cut)).status is CheckpointStatus.MERGED
 
 
-def test_C8_a_rewind_that_reaches_further_back_leaves_one_interval(kit: Kit) -> None:
-    """Dead numbers are kept for ever."""
-    kit.running()
-    kit.cut(), kit.cut(), kit.cut()
-    for target in (2, 1):
-        kit.do(lambda tx, t=target: resets.request(tx, cause="back", by="me", target=t))  # type: ignore[misc]
-        kit.settle()
-    kit.cut()
-    rows = kit.read(lambda reader, _: reader.select(DeadNumbers))
-    assert [(row.after, row.upto) for row in rows] == [(1, kit.row.head - 1)]
-
-
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 30))), st.integers(0, 40))
 def test_C8_a_number_belongs_if_no_interval_has_it(pairs: list[tuple[int, int]], acknowledged: int) -> None:
     rows = [DeadNumbers("r", max(pair), min(pair)) for pair in pairs]

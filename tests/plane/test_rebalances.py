@@ -70,7 +70,6 @@ def test_63_thirty_members_that_trickle_in_at_the_first_start_make_no_reset(make
 
 
 def test_63_thirty_members_that_trickle_in_while_running_make_one_reset(make_kit: type[Kit]) -> None:
-    """SPEC G5, G8, X5, X6: the first that joins makes it, the others only unsettle the group; nobody's budget is touched."""
     kit = make_kit(wanted=2).running()
     kit.cut()
     kit.do(lambda tx: life.scale(tx, 30, by="me"))

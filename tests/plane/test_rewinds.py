@@ -13,7 +13,6 @@ from tests.plane.conftest import Kit
 
 
 def test_53_reset_asked_for_meanwhile_keeps_or_lowers_the_target(kit: Kit) -> None:
-    """SPEC X4, X5; fault 53: never raises it."""
     kit.running()
     first, second, third = kit.cut(), kit.cut(), kit.cut()
     kit.do(lambda tx: resets.request(tx, cause="back", by="me", target=second))
@@ -27,7 +26,6 @@ def test_53_reset_asked_for_meanwhile_keeps_or_lowers_the_target(kit: Kit) -> No
 
 
 def test_66_region_that_was_rewound_and_stopped_does_not_run_before_its_tables_are_fenced(make_kit: type[Kit]) -> None:
-    """SPEC X4, G9; fault 66: by `start` out of STOPPED and out of IDLE alike."""
     kit = make_kit(tables=("bronze",)).running()
     first = kit.cut()
     kit.cut()

@@ -123,19 +123,6 @@ def merged_epochs(kit: Kit, checkpoint: int) -> dict[TP, int]:
     return {tp: m.leader_epoch for tp, m in rows.items()}
 
 
-def test_c3_a_gap_of_this_attempt_is_where_the_contribution_begins(kit: Kit) -> None:
-    kit.running()
-    kit.cut(50)
-    kit.do(lambda tx: resets.request(tx, cause="c", by="me"))
-    kit.at |= kit.resolve(0, {P0}, gaps={P0: starts.Gap(50, 70, "retention")}).offsets
-    kit.report(0, {P0})
-    kit.settle({1: {P1}})
-    first = kit.cut(5)
-    second = kit.cut(5)
-    assert kit.checkpoint(second).parent == first
-    assert kit.checkpoint(second).status == "MERGED"
-
-
 def test_c3_a_gap_of_a_topic_that_is_no_longer_read_or_was_made_anew_is_no_place_to_begin(kit: Kit) -> None:
     kit.running()
     head = kit.cut(50)

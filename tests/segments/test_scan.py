@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from crkafka_core.model.errors import DataLoss
 from crkafka_core.model.offsets import TP
-from crkafka_core.model.segment_name import SegmentName, epoch_folder, segment_path
+from crkafka_core.model.segment import SegmentName, epoch_folder, segment_path
 from crkafka_core.model.selection import Selection
 from crkafka_core.segments.batch import SCHEMA, SEGMENT, numbered
 from crkafka_core.segments.rows import batches

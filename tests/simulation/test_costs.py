@@ -170,10 +170,6 @@ def test_the_others_go_on_while_one_is_away(kind: str, after_a_rebalance: bool) 
 
 @pytest.mark.parametrize(("static", "apart"), [(True, 3.6), (False, 6.0)], ids=["static", "dynamic"])
 def test_a_flapping_member_ends_in_stopped_with_its_name(static: bool, apart: float) -> None:
-    """Fault 57: also when it flaps just slower than cuts come.
-
-    A dynamic member that dies comes back once Kafka's session of its earlier self is over, 5 s here: the region runs in between.
-    """
     faults = tuple(Fault(4.0 + apart * i, "kill", when="RUNNING") for i in range(int(150 / apart)))
     for seed in SEEDS[:1]:
         region = Plan(seed, members=1, partitions=(3,), static=static, period=3.0, chaos=150.0, faults=faults)
