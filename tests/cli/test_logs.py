@@ -299,7 +299,4 @@ def test_a_host_that_is_ended_says_that_the_last_cut_was_made(
     monkeypatch.setattr(hosting, "kafka_away", lambda *_: "")
     monkeypatch.setattr(Region, "stop", lambda self, by: plane.read(lambda _, row: row))
     hosting.host(RegionConfig.load(region_file), stop=stop, start=False, drive=False, tell=said.append)
-    assert said == [
-        "stopping: a last cut, then members leave",
-        "stopped after a last cut; the head is checkpoint 2",
-    ]
+    assert said == ["stopping: a last cut, then members leave", "stopped after a last cut; the head is checkpoint 2"]

@@ -182,13 +182,7 @@ MISTAKES = [
 
 @pytest.mark.parametrize(("yaml", "words", "code", "said"), MISTAKES, ids=[m[3][:60] for m in MISTAKES])
 def test_a_mistake_is_told_soon_once_and_in_words(
-    crkafka: Crkafka,
-    region_file: Path,
-    yaml: str,
-    words: str,
-    code: int,
-    said: str,
-    request: pytest.FixtureRequest,
+    crkafka: Crkafka, region_file: Path, yaml: str, words: str, code: int, said: str, request: pytest.FixtureRequest
 ) -> None:
     region_file.write_text(yaml)
     if words == "check" and yaml != _IN_PROC:

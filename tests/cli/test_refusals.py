@@ -132,8 +132,7 @@ def test_a_host_that_is_refused_changes_nothing_of_the_region(
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
-    [("orders[3]@17", (TP("orders", 3), 17, 17)), ("a.b-c[0]@0-20", (TP("a.b-c", 0), 0, 20))],
+    ("text", "found"), [("orders[3]@17", (TP("orders", 3), 17, 17)), ("a.b-c[0]@0-20", (TP("a.b-c", 0), 0, 20))]
 )
 def test_x9_offsets_are_written_as_errors_write_them(text: str, found: tuple[TP, int, int]) -> None:
     assert parse_offsets(text) == found
@@ -146,13 +145,7 @@ def test_x9_what_names_no_offsets_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("what", "kind"),
-    [
-        ("orders", "topic"),
-        ("orders[3]", "partition"),
-        ("^ord.*", "pattern"),
-        ("orders/0", "member"),
-    ],
+    ("what", "kind"), [("orders", "topic"), ("orders[3]", "partition"), ("^ord.*", "pattern"), ("orders/0", "member")]
 )
 def test_P2_a_mark_is_set_listed_and_taken_away(crkafka: Crkafka, plane: ControlPlane, what: str, kind: str) -> None:
     assert [(m["kind"], m["what"]) for m in crkafka("pause", what, "--json").json] == [(kind, what)]

@@ -161,9 +161,7 @@ def until(condition: Callable[[], Any], what: str) -> None:
     "declared", [TWO, by_key("delta"), by_key("iceberg")], ids=["two", "keys in Delta", "keys in Iceberg"]
 )
 def test_whoever_is_killed_while_tables_are_written_each_record_is_there_once(
-    shop_of: Callable[[list[dict[str, Any]]], Shop],
-    declared: list[dict[str, Any]],
-    killed: str,
+    shop_of: Callable[[list[dict[str, Any]]], Shop], declared: list[dict[str, Any]], killed: str
 ) -> None:
     shop, so_far = shop_of(declared), [0 for _ in declared]
     shop.landing.land(10, times=3)

@@ -316,15 +316,9 @@ def test_K6_tables_of_one_shape_take_its_outputs() -> None:
         ({"keys": ["id"]}, "names keys, which are for mode: upsert"),
         ({"mode": "upsert"}, r"names no keys; write keys: \[id\]"),
         ({"mode": "merge"}, "must be one of append, upsert"),
-        (
-            {"mode": "upsert", "keys": ["id"], "shape": None},
-            "upsert, which is for tables with a shape or types",
-        ),
+        ({"mode": "upsert", "keys": ["id"], "shape": None}, "upsert, which is for tables with a shape or types"),
         ({"format": "parquet"}, "there is no Parquet table: segments are Parquet"),
-        (
-            {"mode": "upsert", "keys": ["id"], "path": "main.bronze.a"},
-            "in Delta it lies at a path",
-        ),
+        ({"mode": "upsert", "keys": ["id"], "path": "main.bronze.a"}, "in Delta it lies at a path"),
         ({"mode": "upsert", "keys": ["id"], "path": "hdfs://n/a"}, "which needs a folder or s3"),
         ({"mode": "upsert", "keys": ["id"], "output": "dead"}, "it takes the good rows"),
     ],

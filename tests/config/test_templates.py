@@ -77,10 +77,7 @@ def test_K6_a_typed_template_gives_each_topic_its_subject_and_its_dead_letters(t
 
 
 def test_K6_in_a_catalog_the_name_is_one_of_the_catalog(tmp_path: Path) -> None:
-    conf = {
-        "spark.sql.catalog.lake.type": "hadoop",
-        "spark.sql.catalog.lake.warehouse": str(tmp_path / "warehouse"),
-    }
+    conf = {"spark.sql.catalog.lake.type": "hadoop", "spark.sql.catalog.lake.warehouse": str(tmp_path / "warehouse")}
     each = {**EACH, "format": "iceberg", "path": "lake.bronze.{topic}"}
     config = region(tmp_path, each, host={"processes": True, "conf": conf})
     assert [table.path for of in config.of_topic("a.b-c") for table in of.own] == ["lake.bronze.a_b_c"]
@@ -127,11 +124,7 @@ def test_K6_clashes_of_known_topics_are_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "other",
-    [
-        {"each": "topic", "name": "sub_{topic}", "path": "lake/{topic}/sub"},
-        {"name": "whole", "path": "lake"},
-    ],
+    "other", [{"each": "topic", "name": "sub_{topic}", "path": "lake/{topic}/sub"}, {"name": "whole", "path": "lake"}]
 )
 def test_K6_tables_of_topics_do_not_lie_in_others(tmp_path: Path, other: dict[str, Any]) -> None:
     with pytest.raises(BadConfiguration, match="lie in one another"):

@@ -542,8 +542,7 @@ def test_a_damaged_list_that_nobody_wants_ends_with_its_record(items: Any) -> No
 
 
 @pytest.mark.parametrize(
-    "items",
-    ["null", {"type": "fixed", "name": "None", "size": 0}, {"type": "record", "name": "No", "fields": []}],
+    "items", ["null", {"type": "fixed", "name": "None", "size": 0}, {"type": "record", "name": "No", "fields": []}]
 )
 def test_a_list_of_nothing_is_refused(items: Any) -> None:
     """A damaged record could have more of them than anybody can count."""

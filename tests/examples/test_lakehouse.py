@@ -67,10 +67,7 @@ def revenue(module: ModuleType, project: Path, instance: dg.DagsterInstance) -> 
 @pytest.mark.soak
 @pytest.mark.timeout(400)
 def test_orders_become_revenue_and_the_others_dead_letters(
-    kafka: KafkaCluster,
-    new_topic: Callable[..., str],
-    project: Path,
-    definitions: Callable[[], ModuleType],
+    kafka: KafkaCluster, new_topic: Callable[..., str], project: Path, definitions: Callable[[], ModuleType]
 ) -> None:
     keys = yaml.safe_load((project / "region.yaml").read_text())
     keys["kafka"]["bootstrap.servers"] = kafka.bootstrap

@@ -27,9 +27,7 @@ def mend(region: Any, name: str) -> None:
         road.mend(region, name, found)
 
 
-def test_K6_a_record_without_a_key_is_a_bad_one_of_a_table_with_one_row_for_each(
-    tmp_path: Path,
-) -> None:
+def test_K6_a_record_without_a_key_is_a_bad_one_of_a_table_with_one_row_for_each(tmp_path: Path) -> None:
     """It kept the table where it was for ever: nobody can take it out of Kafka, and a typed table has no shape to leave it out."""
     file = tmp_path / "order.json"
     file.write_text(json.dumps(schema(id="integer")))
@@ -46,9 +44,7 @@ def test_K6_a_record_without_a_key_is_a_bad_one_of_a_table_with_one_row_for_each
     assert in_tables.look(landing.region, found) and not found.kept
 
 
-def test_K6_what_others_did_to_rows_of_older_checkpoints_is_undone_though_their_number_is_right(
-    tmp_path: Path,
-) -> None:
+def test_K6_what_others_did_to_rows_of_older_checkpoints_is_undone_though_their_number_is_right(tmp_path: Path) -> None:
     """Of a table by key, in the dead letters beside it, which are never written again."""
     file = tmp_path / "order.json"
     file.write_text(json.dumps(schema(id="integer")))
@@ -75,9 +71,7 @@ def test_K6_what_others_did_to_rows_of_older_checkpoints_is_undone_though_their_
     assert rows_of(landing, "typed_dead") == before
 
 
-def test_K6_dead_letters_that_join_a_table_by_key_too_late_are_named_and_let_go(
-    tmp_path: Path,
-) -> None:
+def test_K6_dead_letters_that_join_a_table_by_key_too_late_are_named_and_let_go(tmp_path: Path) -> None:
     """Only the table itself was named, which was to be made anew; and the old configuration alone did not bring it back."""
     landing = of_two_topics(tmp_path, {"name": "typed", "mode": "upsert", "on_bad_record": "skip"})
     landing.land(1)
@@ -97,9 +91,7 @@ def test_K6_dead_letters_that_join_a_table_by_key_too_late_are_named_and_let_go(
     assert done is not None and done.acknowledged == 2
 
 
-def test_T2_a_table_by_key_does_not_begin_behind_what_is_forgotten(
-    tmp_path: Path,
-) -> None:
+def test_T2_a_table_by_key_does_not_begin_behind_what_is_forgotten(tmp_path: Path) -> None:
     """At a new path it would lose the rows of keys that no record has had since; where it lies it has them."""
     landing = of_two_topics(
         tmp_path, {"name": "typed", "mode": "upsert", "on_bad_record": "skip", "topics": ["orders"]}
@@ -126,9 +118,7 @@ def places(landing: Landing) -> dict[str, list[int]]:
     return {name: [row[column] for row in rows_of(landing, name)] for name, column in names.items()}
 
 
-def test_dead_letters_leave_beside_a_table_by_key_and_verify_knows_what_was_erased(
-    tmp_path: Path,
-) -> None:
+def test_dead_letters_leave_beside_a_table_by_key_and_verify_knows_what_was_erased(tmp_path: Path) -> None:
     """The table by key has not got the second checkpoint yet, and takes it without them."""
     (tmp_path / "order.json").write_text(json.dumps(schema(id="integer")))
     values: dict[Any, bytes] = {("orders", o): b'{"id": %d}' % o if o % 5 else b"no JSON" for o in range(20)}

@@ -28,10 +28,7 @@ def made(folder: Path) -> Path:
     """Ten rows and four, in two files, of which five are marked."""
     for rows in (range(10), range(20, 24)):
         write_deltalake(
-            folder,
-            pa.table({"n": list(rows)}),
-            mode="append",
-            configuration={"delta.enableDeletionVectors": "true"},
+            folder, pa.table({"n": list(rows)}), mode="append", configuration={"delta.enableDeletionVectors": "true"}
         )
     mark(folder, {0: [0, 3, 4, 9], 20: [1]})
     return folder

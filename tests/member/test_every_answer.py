@@ -139,6 +139,13 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
+def flowing(client: GroupConsumer) -> Member:
+    member = Member(client)
+    member.assign()
+    member.run(20.0)
+    return member
+
+
 LASTS = pytest.mark.parametrize("lasts", [5.0, 300.0], ids=["once", "for five minutes"])
 
 
@@ -150,9 +157,7 @@ def test_92_whatever_a_partition_answers_the_others_flow_and_it_goes_on_by_itsel
     for code in CODES:
         if code in FATAL or code in VANISHED:
             continue
-        member = Member(client)
-        member.assign()
-        member.run(20.0)
+        member = flowing(client)
         member.failures = dict.fromkeys(failing, code)
         member.run(lasts)
         told = f"{KafkaError(code).name()}: {member.loop.exit} {member.asked.effects}"
@@ -174,9 +179,7 @@ def test_92_whatever_the_group_answers_a_member_without_partitions_it_waits_and_
     client: GroupConsumer, lasts: float
 ) -> None:
     for code in CODES:
-        member = Member(client)
-        member.assign()
-        member.run(20.0)
+        member = flowing(client)
         member.lose()
         member.run(5.0)
         member.failures = {GROUP: code}
@@ -208,9 +211,7 @@ def test_x11_a_refusal_that_the_client_would_repeat_and_does_not_is_over(
     client: GroupConsumer, code: int, text: str, stops: bool
 ) -> None:
     """A member that was refused once waits for its assignment, as long as another member takes for its drain."""
-    member = Member(client)
-    member.assign()
-    member.run(20.0)
+    member = flowing(client)
     member.lose()
     member.run(5.0)
     member.failures, member.text = {GROUP: code}, text
@@ -250,9 +251,7 @@ def test_x11_a_refusal_that_is_reported_once_stands_until_partitions_come(client
 
 @pytest.mark.parametrize("code", sorted(UNREADABLE))
 def test_94_what_could_not_be_read_is_asked_for_again_and_told_once(client: GroupConsumer, code: int) -> None:
-    member = Member(client)
-    member.assign()
-    member.run(20.0)
+    member = flowing(client)
     member.failures = {TPS[0]: code}
     member.run(200.0)
     assert len(member.asked_for(sg.Tell)) == 1, "it has been asked for twenty times"
@@ -293,17 +292,20 @@ class Committer:
         return [SimpleNamespace(topic=p.topic, partition=p.partition, error=error) for p in offsets]
 
 
+def committing(client: GroupConsumer) -> tuple[Member, Committer]:
+    """In the middle of a cut."""
+    member, committer = flowing(client), Committer()
+    member.submitter.taken = TakenOffsets(1, 1, dict.fromkeys(TPS, (0, 5, 5)), {})
+    client._commits = Commits(committer, "g", 10.0)
+    return member, committer
+
+
 def test_92_whatever_a_commit_is_answered_it_aborts_the_cut_and_only_rights_stop_the_region(
     client: GroupConsumer,
 ) -> None:
     """SPEC D2, X11: unless the client is broken, or another consumer has taken the name."""
     for code in CODES:
-        member = Member(client)
-        member.assign()
-        member.run(50.0)
-        member.submitter.taken = TakenOffsets(1, 1, dict.fromkeys(TPS, (0, 5, 5)), {})
-        committer = Committer()
-        client._commits = Commits(committer, "g", 10.0)
+        member, committer = committing(client)
         answers = []
         for code_now, seconds in ((code, 50.0), (code, 20.0), (0, 0.0), (code, 0.0)):
             committer.code = code_now
@@ -327,12 +329,7 @@ def test_92_whatever_a_commit_is_answered_it_aborts_the_cut_and_only_rights_stop
 
 
 def test_x11_a_commit_of_the_head_that_is_accepted_between_two_refusals_ends_the_minute(client: GroupConsumer) -> None:
-    member = Member(client)
-    member.assign()
-    member.run(50.0)
-    member.submitter.taken = TakenOffsets(1, 1, dict.fromkeys(TPS, (0, 5, 5)), {})
-    committer = Committer()
-    client._commits = Commits(committer, "g", 10.0)
+    member, committer = committing(client)
     committer.code = KafkaError.GROUP_AUTHORIZATION_FAILED
     member.loop._commit_cut(1, merged=False)
     committer.code = 0

@@ -140,27 +140,18 @@ def test_a_wrong_configuration_stops_at_once() -> None:
     assert resolver.stopped == ["A start position that is none."]
 
 
-@pytest.mark.parametrize(
-    ("earliest", "end", "cut_at", "goes_on"),
-    [
-        (0, 300, 100, 100),
-        (0, 120, 100, 100),
-        (0, 100, 100, 100),
-        (110, 120, 100, 110),
-        (160, 300, 100, 160),
-        (170, 300, 100, 170),
-        (0, 300, None, None),
-    ],
-    ids=[
-        "grown past it",
-        "grown a little",
-        "not grown",
-        "grown, and its beginning is gone",
-        "grown, and gone up to it",
-        "all of it is gone",
-        "not cut",
-    ],
-)
+CUT = {
+    "grown past it": (0, 300, 100, 100),
+    "grown a little": (0, 120, 100, 100),
+    "not grown": (0, 100, 100, 100),
+    "grown, and its beginning is gone": (110, 120, 100, 110),
+    "grown, and gone up to it": (160, 300, 100, 160),
+    "all of it is gone": (170, 300, 100, 170),
+    "not cut": (0, 300, None, None),
+}
+
+
+@pytest.mark.parametrize(("earliest", "end", "cut_at", "goes_on"), CUT.values(), ids=CUT)
 def test_71_a_log_that_was_cut_is_read_from_where_it_was_cut(
     earliest: int, end: int, cut_at: int | None, goes_on: int | None
 ) -> None:
@@ -179,10 +170,8 @@ def test_71_a_log_that_was_cut_is_read_from_where_it_was_cut(
     found = resolver._gaps(Resolved(1, 1, {tp: 160}, {tp: StartReason.HEAD}, left_off={tp: (160, 0)}))
     assert {at: gap.available for at, gap in found.items()} == ({} if goes_on is None else {tp: goes_on})
     if earliest <= 160 and goes_on is not None:
-        for start, anew in (
-            (165, True),
-            (goes_on, False),
-        ):  # what a person has passed over; what a cut has been found to have left
+        # What a person has passed over; what a cut has been found to have left.
+        for start, anew in ((165, True), (goes_on, False)):
             found = resolver._gaps(Resolved(1, 1, {tp: start}, {tp: StartReason.GAP}, left_off={tp: (160, 0)}))
             assert {at: gap.available for at, gap in found.items()} == ({tp: goes_on} if anew else {})
 

@@ -39,11 +39,7 @@ class Kafka:
 
 
 def _propose(
-    adopt: str,
-    *committed: Committed | None,
-    leaderless: TP | None = None,
-    born: bool = False,
-    **keys: Any,
+    adopt: str, *committed: Committed | None, leaderless: TP | None = None, born: bool = False, **keys: Any
 ) -> dict[TP, tuple[int, str]]:
     default = {"position": "default", "auto_offset_reset": "latest"} | ({"adopt": adopt} if adopt else {})
     config = RegionConfig.of(

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn, cast
 
@@ -29,16 +28,7 @@ from crkafka_core.model.errors import ConfigError, ServiceUnavailable, TooOld
 from crkafka_core.model.limits import Limits
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
-from crkafka_core.model.rows import (
-    Checkpoint,
-    CheckpointStatus,
-    Event,
-    Filler,
-    Initial,
-    Member,
-    MemberStatus,
-    Region,
-)
+from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Event, Filler, Initial, Member, MemberStatus, Region
 from crkafka_core.plane import life, members, pauses
 from crkafka_core.plane.member_plane import MemberPlane
 from crkafka_core.plane.transact import ControlPlane
@@ -317,12 +307,9 @@ def test_g8_a_partition_that_nobody_holds_makes_one_member_force_a_rebalance(pla
         for name, incarnation in (("orders/0", "a"), ("orders/1", "b"))
     ]
     row = plane.read(lambda _, region: region)
+    of_now: dict[str, Any] = {"epoch": row.epoch, "base": 0, "generation": 1}
     for name, incarnation, held in (("orders/0", "a", {TP("t", 0)}), ("orders/1", "b", {TP("t", 1)})):
-        plane.do(
-            partial(
-                members.report, name=name, incarnation=incarnation, epoch=row.epoch, base=0, generation=1, held=held
-            )
-        )
+        plane.do(partial(members.report, name=name, incarnation=incarnation, held=held, **of_now))
     plane.do(lambda tx: tx.put(*(Initial("orders", "id", p, "t", 0, "beginning", 0.0) for p in range(3))))
     plane.do(lambda tx: tx.set_region(phase=phase))
     if phase is Phase.CUTTING:
@@ -335,17 +322,8 @@ def test_g8_a_partition_that_nobody_holds_makes_one_member_force_a_rebalance(pla
     forced = until(lambda: any(isinstance(e, sg.WronglyShared) for e in said["orders/0"]), patience)
     assert forced is (phase is not Phase.CUTTING)
     if forced:
-        plane.do(
-            partial(
-                members.report,
-                name="orders/0",
-                incarnation="a",
-                epoch=row.epoch,
-                base=0,
-                generation=1,
-                held={TP("t", 0), TP("t", 2)},
-            )
-        )
+        held = {TP("t", 0), TP("t", 2)}
+        plane.do(partial(members.report, name="orders/0", incarnation="a", held=held, **of_now))
         time.sleep(0.5)
         count = len([e for e in said["orders/0"] if isinstance(e, sg.WronglyShared)])
         time.sleep(0.7)
@@ -359,6 +337,20 @@ NEW_GROUP = SimpleNamespace(
     cluster_id=lambda: "c", client_ids=lambda _: [], topics=lambda *_, **__: {}, committed=lambda *_: {}
 )
 """Kafka, as an admin client shows it, where the group has no member and no commit."""
+
+
+def ends(plane: ControlPlane, edges: Edges, begun: list[Parts], refusal: str, **kafka: str) -> None:
+    """A member that is started ends with this refusal."""
+    kafka = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", **kafka}
+    sql = "sqlite:///not-used"
+    config = RegionConfig.of(region="orders", control_plane=sql, storage="/not-used", kafka=kafka, topics=["t"])
+    try:
+        with pytest.raises(ConfigError, match=refusal):
+            MemberProcess(config, plane, "orders/1", "h", edges).run(threading.Event(), begun.append)
+    finally:
+        for parts in begun:
+            for thread in (parts.submitter, parts.observer, parts.resolver, parts.reporter, parts.watchdog):
+                thread.end()
 
 
 @pytest.mark.parametrize(("refused_for", "ends"), [(REFUSED_FOR / 2, False), (REFUSED_FOR * 2, True)])
@@ -385,9 +377,7 @@ def test_x11_a_member_that_starts_waits_while_kafka_refuses_its_login(
     assert REFUSED_FOR / 2 <= now[0] <= REFUSED_FOR + 5
 
 
-def test_x11_a_member_waits_for_the_token_of_its_clients(
-    plane: ControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_x11_a_member_waits_for_the_token_of_its_clients(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who gives tokens may be away when a member starts, also between its two clients."""
     edges, begun, asked = Edges(), list[Parts](), list[str]()
     admin = SimpleNamespace(close=lambda: None, **vars(NEW_GROUP))
@@ -405,43 +395,18 @@ def test_x11_a_member_waits_for_the_token_of_its_clients(
     monkeypatch.setattr(edges, "admin", lambda *_: made("admin", admin), raising=False)
     monkeypatch.setattr(edges, "consumer", lambda *_: made("consumer", None), raising=False)
     monkeypatch.setattr(edges, "settle", lambda: None, raising=False)
-    config = RegionConfig.of(
-        region="orders",
-        control_plane="sqlite:///not-used",
-        storage=str(tmp_path),
-        kafka={"bootstrap.servers": "127.0.0.1:1", "group.id": "g"},
-        topics=["t"],
-    )
-    try:
-        with pytest.raises(ConfigError, match="that was enough"):
-            MemberProcess(config, plane, "orders/1", "h", edges).run(threading.Event(), begun.append)
-    finally:
-        for parts in begun:
-            for thread in (parts.submitter, parts.observer, parts.resolver, parts.reporter, parts.watchdog):
-                thread.end()
+    ends(plane, edges, begun, "that was enough")
     assert asked == ["admin"] * 2 + ["consumer"] * 2
 
 
 def test_g3_a_member_whose_client_takes_no_such_property_says_so_to_sql(
-    plane: ControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`crkafka check` had found it; else a process dies at each start, and nobody could see of what."""
     edges, begun = Edges(), list[Parts]()
     monkeypatch.setattr(edges, "admin", lambda *_: NEW_GROUP, raising=False)
     monkeypatch.setattr(edges, "settle", lambda: None, raising=False)
-    config = RegionConfig.of(
-        region="orders",
-        control_plane="sqlite:///not-used",
-        storage=str(tmp_path),
-        kafka={"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "isolation.level": "read_comitted"},
-        topics=["t"],
-    )
-    try:
-        with pytest.raises(ConfigError, match=r'kafka: Invalid value "read_comitted" for .*"isolation\.level"\.'):
-            MemberProcess(config, plane, "orders/1", "h", edges).run(threading.Event(), begun.append)
-    finally:
-        for parts in begun:
-            for thread in (parts.submitter, parts.observer, parts.resolver, parts.reporter, parts.watchdog):
-                thread.end()
+    refusal = r'kafka: Invalid value "read_comitted" for .*"isolation\.level"\.'
+    ends(plane, edges, begun, refusal, **{"isolation.level": "read_comitted"})
     events = plane.read(lambda reader, _: reader.select(Event))
     assert [e.text for e in events if e.member == "orders/1" and "read_comitted" in e.text], [e.text for e in events]

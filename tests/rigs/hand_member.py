@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
+from typing import Any
 
 from crkafka_core.config import RegionConfig
 from crkafka_core.model.errors import NotOpen, NotRunning, ServiceUnavailable
@@ -80,23 +81,12 @@ class HandMember:
     def _rest(self, epoch: int, head: int) -> None:
         ids = {tp: f"id-{tp.topic}" for tp in self.tps}
         proposals = {tp: starts.Proposal(ids[tp], 0, "beginning") for tp in self.tps}
+        who: dict[str, Any] = {"incarnation": self.incarnation, "epoch": epoch, "base": head}
         resolved = self.plane.do(
-            lambda tx: starts.resolve(
-                tx,
-                member=self.name,
-                incarnation=self.incarnation,
-                epoch=epoch,
-                base=head,
-                topic_ids=ids,
-                proposals=proposals,
-            )
+            lambda tx: starts.resolve(tx, member=self.name, topic_ids=ids, proposals=proposals, **who)
         )
         self._next = dict(resolved.offsets)
-        self.plane.do(
-            lambda tx: members.report(
-                tx, self.name, self.incarnation, epoch=epoch, base=head, generation=1, held=self.tps
-            )
-        )
+        self.plane.do(lambda tx: members.report(tx, self.name, generation=1, held=self.tps, **who))
 
     def _contribute(self, uid: str, epoch: int, head: int, checkpoint: int) -> None:
         offsets = {tp: (self._next[tp], self._next[tp] + self.rows, self.rows) for tp in self.tps}

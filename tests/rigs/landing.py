@@ -116,20 +116,10 @@ class Landing:
         merged: list[MergedOffset] = []
         for member in range(self.members):
             tps = [tp for i, tp in enumerate(self.tps) if i % self.members == member]
-            merged += [
-                MergedOffset(
-                    row.name,
-                    number,
-                    tp.topic,
-                    tp.partition,
-                    self._topic_id(tp.topic),
-                    before[tp],
-                    before[tp] + of[tp],
-                    of[tp],
-                    f"{row.name}/{member}",
-                )
-                for tp in tps
-            ]
+            for tp in tps:
+                offsets = before[tp], before[tp] + of[tp], of[tp]
+                of_topic = tp.topic, tp.partition, self._topic_id(tp.topic)
+                merged.append(MergedOffset(row.name, number, *of_topic, *offsets, f"{row.name}/{member}"))
             if spans := [(tp, before[tp], before[tp] + of[tp]) for tp in tps if of[tp]]:
                 segments.append(self._segment(row, number, member, spans))
         self.offsets[number] = {tp: offset + of[tp] for tp, offset in before.items()}
@@ -181,27 +171,14 @@ class Landing:
         for tp, start, stop in spans:
             writer.write(self._batch_of(tp, start, stop))
         closed = writer.close()
-        return Segment(
-            region=row.name,
-            path=path,
-            checkpoint=number,
-            member=f"{row.name}/{member}",
-            incarnation=incarnation,
-            epoch=row.epoch,
-            rows=closed.rows,
-            bytes=closed.bytes,
-            hash=closed.hash,
-            spans_json=json.dumps([span.stored() for span in closed.spans]),
-        )
+        who = f"{row.name}/{member}", incarnation, row.epoch
+        told = json.dumps([span.stored() for span in closed.spans])
+        return Segment(row.name, path, number, *who, closed.rows, closed.bytes, closed.hash, told)
 
     def _merge(self, tx: Tx, row: Region, number: int, segments: list[Segment], merged: list[MergedOffset]) -> None:
         tx.add(
             Checkpoint(
-                region=row.name,
-                id=number,
-                parent=row.head,
-                epoch=row.epoch,
-                status=CheckpointStatus.MERGED,
+                *(row.name, number, row.head, row.epoch, CheckpointStatus.MERGED),
                 cause="test",
                 opened_at=tx.now(),
                 merged_at=tx.now(),
@@ -225,19 +202,8 @@ class Landing:
         tx.add(Filler(row.name, number, name, who, pack_offsets(begins)))
         tx.add(
             Contribution(
-                region=row.name,
-                checkpoint=number,
-                member=name,
-                incarnation=who,
-                epoch=row.epoch,
-                base=row.head,
-                generation=-1,
-                members_json="[]",
-                topic_ids_json="{}",
-                rows=sum(o.rows for o in mine),
-                bytes=0,
-                drain_ms=1,
-                hash="h",
+                *(row.name, number, name, who, row.epoch, row.head, -1, "[]", "{}"),
+                *(sum(o.rows for o in mine), 0, 1, "h"),
             )
         )
         for o in mine:

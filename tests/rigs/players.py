@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from crkafka_core.model import limits
 from crkafka_core.model.errors import Lost, NotRunning, Refused, Superseded
@@ -23,13 +24,8 @@ PARTITIONS = tuple(TP(topic, number) for topic in TOPIC_IDS for number in range(
 
 def new_region(name: str, *, members_wanted: int, **changes: float) -> Region:
     """A region whose waits are short, and whose budgets do not end a test."""
-    short = {
-        "start_grace": 0.0,
-        "backoff_base": 0.0,
-        "forced_budget": 10**9,
-        "forced_without_cut": 10**9,
-        "max_consecutive_resets": 10**9,
-    }
+    budgets = dict.fromkeys(("forced_budget", "forced_without_cut", "max_consecutive_resets"), 10**9)
+    short = {"start_grace": 0.0, "backoff_base": 0.0, **budgets}
     stored = limits.dump(replace(Limits(), **{**short, **changes}))  # type: ignore[arg-type]
     return Region(name=name, uid=f"uid-{name}", region_index=1, members_wanted=members_wanted, limits_json=stored)
 
@@ -139,26 +135,17 @@ class Player:
 
     def _resolve(self, epoch: int, head: int) -> str:
         proposals = {tp: starts.Proposal(TOPIC_IDS[tp.topic], 100 * tp.partition, "beginning") for tp in PARTITIONS}
+        who: dict[str, Any] = {"incarnation": self.incarnation, "epoch": epoch, "base": head}
+        ids = {tp: TOPIC_IDS[tp.topic] for tp in self.held}
         resolved = self.plane.do(
-            lambda tx: starts.resolve(
-                tx,
-                member=self.name,
-                incarnation=self.incarnation,
-                epoch=epoch,
-                base=head,
-                topic_ids={tp: TOPIC_IDS[tp.topic] for tp in self.held},
-                proposals=proposals,
-            )
+            lambda tx: starts.resolve(tx, member=self.name, topic_ids=ids, proposals=proposals, **who)
         )
         self.start = {tp: resolved.offsets[tp] for tp in self.held}
         self.position, self.contributed = dict(self.start), 0
         self.epoch, self.base = epoch, head
-        self.plane.do(
-            lambda tx: members.report(
-                tx, self.name, self.incarnation, epoch=epoch, base=head, generation=self.generation, held=self.held
-            )
-        )
-        self.reported = (self.generation, self.held)
+        given = self.generation, self.held
+        self.plane.do(lambda tx: members.report(tx, self.name, generation=given[0], held=given[1], **who))
+        self.reported = given
         return "reset"
 
 

@@ -45,18 +45,8 @@ class SparkCluster:
     def __enter__(self) -> Self:
         self._leash.hold(self.folder)
         try:
-            self._process("master").start(
-                self._class(
-                    "org.apache.spark.deploy.master.Master",
-                    "--host",
-                    "127.0.0.1",
-                    "--port",
-                    str(self._port),
-                    "--webui-port",
-                    "0",
-                ),
-                env=self._env(),
-                cwd=self.folder,
+            self._start(
+                "master", "deploy.master.Master", *f"--host 127.0.0.1 --port {self._port} --webui-port 0".split()
             )
             self._serving(self._port, "the Spark master")
             for number in range(self.workers):
@@ -80,21 +70,8 @@ class SparkCluster:
         work.mkdir(parents=True, exist_ok=True)
         process = self._process(f"worker-{number}")
         before = process.log.read_text(errors="replace").count(_REGISTERED) if process.log.exists() else 0
-        command = self._class(
-            "org.apache.spark.deploy.worker.Worker",
-            "--host",
-            "127.0.0.1",
-            "--webui-port",
-            "0",
-            "--cores",
-            str(self.cores),
-            "--memory",
-            self.memory,
-            "--work-dir",
-            str(work),
-            self.master,
-        )
-        pid = process.start(command, env=self._env(), cwd=self.folder)
+        options = f"--host 127.0.0.1 --webui-port 0 --cores {self.cores} --memory {self.memory} --work-dir".split()
+        pid = self._start(f"worker-{number}", "deploy.worker.Worker", *options, str(work), self.master)
         self._until(
             lambda: process.log.read_text(errors="replace").count(_REGISTERED) > before,
             f"worker {number} of Spark",
@@ -118,24 +95,10 @@ class SparkCluster:
             **conf,
         }
         flags = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
-        self._process("connect").start(
-            self._class(
-                "org.apache.spark.deploy.SparkSubmit",
-                "--master",
-                self.master,
-                *flags,
-                "--class",
-                "org.apache.spark.sql.connect.service.SparkConnectServer",
-                "spark-internal",
-            ),
-            # For this class the first outranks spark.driver.memory; the second is how it is told a token without showing it.
-            env={
-                **self._env(),
-                "SPARK_DAEMON_MEMORY": "1g",
-                **({"SPARK_CONNECT_AUTHENTICATE_TOKEN": token} if token else {}),
-            },
-            cwd=self.folder,
-        )
+        server = ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
+        # For this class the first outranks spark.driver.memory; the second is how it is told a token without showing it.
+        env = {"SPARK_DAEMON_MEMORY": "1g"} | ({"SPARK_CONNECT_AUTHENTICATE_TOKEN": token} if token else {})
+        self._start("connect", "deploy.SparkSubmit", "--master", self.master, *flags, *server, **env)
         self._serving(self._connect_port, "the Spark Connect server")
         return self.connect.replace("127.0.0.1", "localhost") if token else self.connect
 
@@ -164,8 +127,9 @@ class SparkCluster:
     def _process(self, name: str) -> RecordedProcess:
         return RecordedProcess(name, self.folder / "pids" / f"{name}.pid", self.folder / "logs" / f"{name}.log")
 
-    def _class(self, name: str, *arguments: str) -> list[str]:
-        return [str(self._home / "bin" / "spark-class"), name, *arguments]
+    def _start(self, name: str, of: str, *arguments: str, **env: str) -> int:
+        command = [str(self._home / "bin" / "spark-class"), f"org.apache.spark.{of}", *arguments]
+        return self._process(name).start(command, env=self._env() | env, cwd=self.folder)
 
     def _env(self) -> dict[str, str]:
         return {

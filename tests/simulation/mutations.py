@@ -91,12 +91,7 @@ def a_merge_does_not_look_for_uncovered_partitions(stack: ExitStack) -> None:
 def _members_contribute(stack: ExitStack, what: Callable[[Mapping[TP, Any]], Mapping[TP, Any]]) -> None:
     """Something else than what they fill, without their segments; only the merge compares."""
     real = contributions.contribute
-    put(
-        stack,
-        merging,
-        "contribute",
-        lambda tx, part: real(tx, replace(part, offsets=what(part.offsets), segments=())),
-    )
+    put(stack, merging, "contribute", lambda tx, part: real(tx, replace(part, offsets=what(part.offsets), segments=())))
     put(stack, contributions, "_mismatch", lambda region, checkpoint, fillers, part: None)
 
 
@@ -263,11 +258,7 @@ def incarnations_are_not_compared(stack: ExitStack) -> None:
     real = view._cut
 
     def desired_cut(reader: Any, region: Any, name: str, incarnation: str) -> Any:
-        found = reader.select(
-            cuts.rows.Filler,
-            ("checkpoint", "=", region.open_cut),
-            ("member", "=", name),
-        )
+        found = reader.select(cuts.rows.Filler, ("checkpoint", "=", region.open_cut), ("member", "=", name))
         return real(reader, region, name, found[0].incarnation if found else incarnation)
 
     put(stack, view, "_cut", desired_cut)

@@ -7,12 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from crkafka_core.member.submitter import Submitter
-from crkafka_core.plane import (
-    epochs,
-    handover,
-    merging,
-    numbers,
-)
+from crkafka_core.plane import epochs, handover, merging, numbers
 from crkafka_core.protocol import machine, merge, state
 from crkafka_core.protocol import signals as sg
 from tests.rigs.simulation import Fault

@@ -205,11 +205,7 @@ UNRENEWED = 2 * LIMITS.renew_every
 """Seconds from when a thread stands still to the last renewal: that is looked at before each."""
 A_MAIN_THREAD_HANGS = _hangs("a_main_thread", UNRENEWED, lambda world: hang(world, "main"))
 A_WRITE_HANGS = _hangs("a_write", UNRENEWED, lambda world: hang(world, "process", lambda p: p.submitter._holder))
-AN_OBSERVER_HANGS = _hangs(
-    "an_observer",
-    UNRENEWED + LIMITS.session_timeout,
-    lambda world: hang(world, "observer"),
-)
+AN_OBSERVER_HANGS = _hangs("an_observer", UNRENEWED + LIMITS.session_timeout, lambda world: hang(world, "observer"))
 A_REPORTER_HANGS = _hangs(
     "a_reporter",
     UNRENEWED + LIMITS.session_timeout,

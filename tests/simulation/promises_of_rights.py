@@ -16,11 +16,7 @@ from tests.rigs.simulation.faults import EPOCH
 from tests.rigs.simulation.lake import SimulatedSnapshot
 from tests.rigs.simulation.tables import SparkWriter
 from tests.rigs.simulation.world import World
-from tests.simulation.one_failure import (
-    AT,
-    LONG,
-    watch,
-)
+from tests.simulation.one_failure import AT, LONG, watch
 from tests.simulation.promises import Promise, promise
 
 

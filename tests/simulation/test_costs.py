@@ -29,9 +29,7 @@ OWN_FAILURES = frozenset({ResetCause.FAILURE, ResetCause.MISMATCH})
 def with_one_fault(seed: int, *faults: Fault, chaos: float = 12.0, members: int = 1) -> Watched:
     """A seed's region, with these faults only."""
     chosen = plan(seed)
-    return watched(
-        replace(chosen, tables=0, chaos=chaos, members=max(members, chosen.members), faults=faults),
-    )
+    return watched(replace(chosen, tables=0, chaos=chaos, members=max(members, chosen.members), faults=faults))
 
 
 def one_fault(seed: int, *faults: Fault, chaos: float = 12.0, members: int = 1) -> History:

@@ -22,10 +22,7 @@ def some(rows):
 SHAPED: dict[str, Any] = {"shape": "kept:some"}
 
 
-KINDS: dict[str, dict[str, Any]] = {
-    "raw": {},
-    "keyed": {**SHAPED, "mode": "upsert", "keys": ["partition", "offset"]},
-}
+KINDS: dict[str, dict[str, Any]] = {"raw": {}, "keyed": {**SHAPED, "mode": "upsert", "keys": ["partition", "offset"]}}
 
 
 @pytest.mark.parametrize("kind", ["raw", pytest.param("keyed", marks=pytest.mark.soak)])

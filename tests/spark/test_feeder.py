@@ -274,10 +274,7 @@ def test_K6_a_table_that_hangs_keeps_no_other_back_and_who_feeds_is_seen(
             landing.land(5)
             until(lambda n=number: table_of(landing, "bronze").acknowledged == n)  # type: ignore[misc]
 
-        def who(name: str) -> str:
-            return landing.region.plane.read(lambda r, row: plane.feeder_of(r, plane.of(r, name)))
-
-        assert who("bronze") == who("hangs") == holder() and not who("mine")
+        assert fed_by(landing, "bronze") == fed_by(landing, "hangs") == holder() and not fed_by(landing, "mine")
         free.set()
         until(lambda: table_of(landing, "hangs").acknowledged == 2)
         landing.rewind(1)
@@ -287,11 +284,10 @@ def test_K6_a_table_that_hangs_keeps_no_other_back_and_who_feeds_is_seen(
         running.end()
     assert tables.read_table(spark, landing.region, "bronze").count() == 5
     assert table_of(landing, "mine").acknowledged == 0
-    assert not who("bronze") and not running._running()
+    assert not fed_by(landing, "bronze") and not running._running()
 
 
-def test_K6_without_a_free_slot_tables_are_left_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    landing = Landing(MemoryStore(), tmp_path, partitions=1, members=1, tables=declared(tmp_path, "bronze"))
+def test_K6_without_a_free_slot_tables_are_left_to_others(landing: Landing, monkeypatch: pytest.MonkeyPatch) -> None:
     messages: list[str] = []
     writes: list[str] = []
     why = ["no core is left"]
@@ -349,9 +345,8 @@ def test_K6_a_host_without_spark_feeds_by_a_process_that_ends_with_it(
 
 
 def test_K6_a_process_that_ends_by_itself_is_told_and_started_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    landing: Landing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    landing = Landing(MemoryStore(), tmp_path, partitions=1, members=1, tables=declared(tmp_path, "bronze"))
     reports: list[str] = []
     monkeypatch.setattr(feeder_process, "MODULE", "crkafka_core.model.errors")  # ends at once
     running = FeederProcess(landing.region, tell=reports.append)

@@ -50,15 +50,8 @@ def fill(kafka: KafkaCluster, topic: str) -> None:
 
 
 def of_spark(spark: SparkSession, kafka: KafkaCluster, topics: list[str]) -> DataFrame:
-    reader = (
-        spark.read.format("kafka")
-        .option("kafka.bootstrap.servers", kafka.bootstrap)
-        .option("subscribe", ",".join(topics))
-    )
-    reader = (
-        reader.option("startingOffsets", "earliest").option("endingOffsets", "latest").option("includeHeaders", "true")
-    )
-    return reader.option("kafka.isolation.level", "read_committed").load()
+    given = {"kafka.bootstrap.servers": kafka.bootstrap, "subscribe": ",".join(topics), "includeHeaders": "true"}
+    return spark.read.format("kafka").options(**given, **{"kafka.isolation.level": "read_committed"}).load()
 
 
 def planned(

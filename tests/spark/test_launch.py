@@ -77,6 +77,15 @@ print(host.given_up(), flush=True)
 """
 
 
+Opened = tuple[subprocess.Popen[str], Path, str]
+
+
+def config(folder: Path, conf: dict[str, str], **more: Any) -> RegionConfig:
+    kafka = {"bootstrap.servers": "localhost:1", "group.id": "g"}
+    needed = {"control_plane": "sqlite:///x.db", "storage": "s", "topics": ["t"], "kafka": kafka}
+    return RegionConfig.of(base=folder, region="orders", **needed, host={"spark": "local[1]", "conf": conf}, **more)
+
+
 @pytest.fixture(scope="module")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[subprocess.Popen[str], Path, str]]:
     folder = tmp_path_factory.mktemp("launch")
@@ -98,12 +107,12 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[subproce
         process.wait()
 
 
-def test_what_was_given_arrives(session: tuple[subprocess.Popen[str], Path, str]) -> None:
+def test_what_was_given_arrives(session: Opened) -> None:
     key, env, plain = CANARIES.values()
     assert session[2].startswith(ascii([key, env, plain, key, "600m"]))
 
 
-def test_no_command_line_on_this_machine_has_a_secret(session: tuple[subprocess.Popen[str], Path, str]) -> None:
+def test_no_command_line_on_this_machine_has_a_secret(session: Opened) -> None:
     shown = []
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -114,9 +123,7 @@ def test_no_command_line_on_this_machine_has_a_secret(session: tuple[subprocess.
     assert not [line for line in shown if any(canary in line for canary in CANARIES.values())]
 
 
-def test_a_local_session_listens_to_this_machine_alone(
-    session: tuple[subprocess.Popen[str], Path, str],
-) -> None:
+def test_a_local_session_listens_to_this_machine_alone(session: Opened) -> None:
     """Whoever reaches the pages ends members with them, without a login."""
     (java,) = [p for p in psutil.Process(session[0].pid).children(recursive=True) if p.name() == "java"]
     listens = {c.laddr.ip for c in java.net_connections("inet") if c.status == psutil.CONN_LISTEN}
@@ -139,21 +146,12 @@ def test_java_is_started_without_sparks_pages_unless_they_are_asked_for(
     monkeypatch.setattr(launch, "launch_gateway", launch_gateway)
     monkeypatch.setattr(launch.SparkContext, "_gateway", None)
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
-    config = RegionConfig.of(
-        base=tmp_path,
-        region="orders",
-        control_plane="sqlite:///x.db",
-        storage="s",
-        topics=["t"],
-        kafka={"bootstrap.servers": "localhost:1", "group.id": "g"},
-        host={"spark": "local[1]", "conf": conf},
-    )
     with pytest.raises(ServiceFailed):
-        sessions.open_session(config)
+        sessions.open_session(config(tmp_path, conf))
     assert read == [[f"spark.ui.enabled={pages}"]]
 
 
-def test_spark_shows_no_secret_on_its_pages_nor_in_its_logs(session: tuple[subprocess.Popen[str], Path, str]) -> None:
+def test_spark_shows_no_secret_on_its_pages_nor_in_its_logs(session: Opened) -> None:
     process, folder, output = session
     address = output.split()[-1]
     page = urlopen(f"{address}/environment/", timeout=30).read().decode()
@@ -166,23 +164,17 @@ def test_spark_shows_no_secret_on_its_pages_nor_in_its_logs(session: tuple[subpr
         assert not [path for path, text in left.items() if canary in text]
 
 
-def test_a_session_that_its_cluster_has_stopped_is_the_end_of_the_host(
-    session: tuple[subprocess.Popen[str], Path, str],
+def test_a_session_that_its_cluster_has_stopped_and_a_java_that_has_died_are_the_end_of_the_host(
+    session: Opened,
 ) -> None:
     """Each member's job would fail at once, again and again, under a host that holds its right for ever."""
-    output = (session[1] / "end").read_text()
-    assert output.startswith("Spark's session was stopped; did its cluster or its server end it?\n")
-
-
-def test_a_java_that_has_died_is_a_sentence_and_the_end_of_the_host(
-    session: tuple[subprocess.Popen[str], Path, str],
-) -> None:
-    _, output = (session[1] / "end").read_text().split("\n", 1)
+    stopped, output = (session[1] / "end").read_text().split("\n", 1)
+    assert stopped == "Spark's session was stopped; did its cluster or its server end it?"
     assert output.startswith("Spark: its Java process has ended. Was it killed, or out of memory?")
     assert output.endswith("Spark's Java process has ended; was it killed, or out of memory?\n")
 
 
-def test_java_writes_to_the_log_and_not_to_the_terminal(session: tuple[subprocess.Popen[str], Path, str]) -> None:
+def test_java_writes_to_the_log_and_not_to_the_terminal(session: Opened) -> None:
     folder = session[1]
     assert "Spark" in (folder / "logs" / "spark.log").read_text()
     assert (folder / "logs" / "spark.log").stat().st_mode & 0o077 == 0
@@ -204,21 +196,16 @@ def test_the_log_of_a_java_that_runs_for_months_has_an_end(tmp_path: Path, monke
     log.touch()
     os.truncate(log, logs.MOST + 1)
     monkeypatch.setattr(launch, "_log", log)
-    config: Any = SimpleNamespace(to_json=lambda: "{}")
-    region: Any = SimpleNamespace(config=config, plane=None, phase=Phase.RUNNING)
+    made: Any = SimpleNamespace(to_json=lambda: "{}")
+    region: Any = SimpleNamespace(config=made, plane=None, phase=Phase.RUNNING)
     SparkHost(None, region).also(region)  # type: ignore[arg-type]
     assert log.stat().st_size == 0
 
 
 def test_a_java_that_cannot_start_is_a_sentence_with_its_log(tmp_path: Path) -> None:
-    program = (
-        PROGRAM.replace('"spark.driver.memory": "600m"', '"spark.driver.memory": "1k"')
-        .replace("spark = open_session", "from crkafka_core.dev.errors import ServiceFailed\ntry: spark = open_session")
-        .replace(
-            "conf = spark.sparkContext",
-            "except ServiceFailed as error: sys.exit(str(error))\nconf = spark.sparkContext",
-        )
-    )
+    caught = "except ServiceFailed as error: sys.exit(str(error))\nconf = spark.sparkContext"
+    program = PROGRAM.replace('"600m"', '"1k"').replace("spark = open_session", "try: spark = open_session")
+    program = program.replace("conf = spark.sparkContext", caught)
     done = subprocess.run(
         [sys.executable, "-c", program, str(tmp_path)], env={**os.environ, **CANARIES}, capture_output=True, text=True
     )
@@ -253,19 +240,11 @@ def test_spark_has_its_jars_in_the_cache_of_ours_and_says_only_of_new_ones_that_
     monkeypatch.setenv("CRKAFKA_CACHE", str(tmp_path))
     given: dict[str, str] = {}
     monkeypatch.setattr(sessions.launch, "start", lambda settings, **_: given.update(settings))
-    config = RegionConfig.of(
-        region="orders",
-        control_plane="sqlite:///x.db",
-        storage="s",
-        topics=["t"],
-        host={"spark": "local[1]"},
-        kafka={"bootstrap.servers": "localhost:1", "group.id": "g"},
-        tables=[{"name": "bronze", "format": "delta", "path": "t"}],
-    )
-    assert sessions.fetches(config) == ["delta"]
-    sessions.open_session(config)
+    by_delta = config(tmp_path, {}, tables=[{"name": "bronze", "format": "delta", "path": "t"}])
+    assert sessions.fetches(by_delta) == ["delta"]
+    sessions.open_session(by_delta)
     assert given["spark.jars.ivy"] == str(tmp_path / "ivy") and "io.delta" in given["spark.jars.packages"]
     organisation, name, version = given["spark.jars.packages"].split(":")
     (tmp_path / "ivy" / "jars").mkdir(parents=True)
     (tmp_path / "ivy" / "jars" / f"{organisation}_{name}-{version}.jar").touch()
-    assert sessions.fetches(config) == []
+    assert sessions.fetches(by_delta) == []

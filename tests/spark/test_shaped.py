@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections import Counter
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -65,17 +64,9 @@ class Crash(BaseException):
 
 
 @pytest.fixture
-def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def shop(program: Callable[[str, str], Any]) -> Any:
     """The module of the user's program."""
-    import sys
-
-    (tmp_path / "code" / "shop").mkdir(parents=True)
-    (tmp_path / "code" / "shop" / "__init__.py").touch()
-    (tmp_path / "code" / "shop" / "shapes.py").write_text(MODULE)
-    monkeypatch.syspath_prepend(str(tmp_path / "code"))
-    yield importlib.import_module("shop.shapes")
-    for name in ("shop.shapes", "shop"):
-        del sys.modules[name]
+    return program("shop", MODULE)
 
 
 def declared(place: Place, format: str, name: str, function: str, output: str | None = None) -> dict[str, Any]:
@@ -83,7 +74,7 @@ def declared(place: Place, format: str, name: str, function: str, output: str | 
         "name": name,
         "format": format,
         "path": place.path(f"tables/{name}"),
-        "shape": f"shop.shapes:{function}",
+        "shape": f"shop:{function}",
         "output": output,
     }
 
@@ -233,19 +224,13 @@ def test_a_shape_that_gives_a_row_twice_writes_nothing(spark: SparkSession, plac
     assert rows_in(spark, landing, "orders") == rows_in(spark, landing, "failed") == []
 
 
-def test_who_has_not_got_the_shape_cannot_write(spark: SparkSession, place: Place, shop: Any) -> None:
-    landing = made(place, "gone")
-    landing.land(4)
-    with pytest.raises(ConfigError, match=r"shape shop\.shapes:gone of table orders cannot be imported"):
-        tables.advance(spark, landing.region, "orders")
-    with pytest.raises(
-        ConfigError, match=r"shop\.shapes:gone, a function of DataFrames: Spark makes its rows, and none is here"
-    ):
-        tables.advance(None, landing.region, "orders")
-
-
 @pytest.mark.parametrize(
-    ("function", "refusal"), [("one", "takes the output dead"), ("NO_FUNCTION", "is not a function")]
+    ("function", "refusal"),
+    [
+        ("gone", "shape shop:gone of table orders cannot be imported"),
+        ("one", "takes the output dead"),
+        ("NO_FUNCTION", "is not a function"),
+    ],
 )
 def test_a_shape_that_cannot_be_meant_is_refused(
     spark: SparkSession, place: Place, shop: Any, function: str, refusal: str
@@ -254,6 +239,8 @@ def test_a_shape_that_cannot_be_meant_is_refused(
     landing.land(4)
     with pytest.raises(ConfigError, match=refusal):
         tables.advance(spark, landing.region, "orders")
+    with pytest.raises(ConfigError, match=f"shop:{function}, a function of DataFrames: Spark makes its rows"):
+        tables.advance(None, landing.region, "orders")
 
 
 def test_a_table_that_the_configuration_names_no_more_is_not_written_with_records_of_other_topics(

@@ -18,7 +18,6 @@ from crkafka_core.model.errors import CrkafkaError, LeaseLost, Refused
 from crkafka_core.plane import retire
 from crkafka_core.segments.batch import SCHEMA
 from crkafka_core.segments.storage import Storage
-from tests.lake.rig import Crash, dies_at
 from tests.tables.conftest import Lake, upto
 
 
@@ -63,21 +62,6 @@ def test_what_the_user_does_to_the_table_leaves_segments_alone(lake: Lake) -> No
     lake.advance()
     assert lake.places() == upto(20)
     assert lake.look().clean
-
-
-def test_a_commit_that_sql_did_not_hear_of_leaves_with_a_rewind(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    lake.land(5)
-    lake.advance()
-    lake.land(5), lake.land(5)
-    with monkeypatch.context() as patch, pytest.raises(Crash):
-        dies_at("after the commit", lake, patch)
-        lake.advance()
-    lake.delta().optimize.compact()
-    lake.landing.rewind(2)
-    lake.fence()
-    assert lake.places() == upto(10)
-    lake.advance()
-    assert lake.places() == upto(10)
 
 
 class Late(threading.Thread):

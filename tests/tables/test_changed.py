@@ -129,7 +129,8 @@ def test_a_persons_delete_that_is_noted_is_not_told_whatever_else_its_file_holds
     lake.optimize()
     lake.delta().delete("partition = 0 AND offset = 7")
     assert lake.look().miscounted == (2,)
-    erasing.erase(lake.region, {TP("orders", 0): [7]})
+    for _ in range(2):  # the second time nothing changes
+        assert erasing.erase(lake.region, {TP("orders", 0): [7]}) == erasing.Erased({2: 1}, {})
     assert lake.look().clean
     filled(lake, 2)
     assert (lake.look().clean, lake.values(), lake.verified()) == (True, lake.values_due(), [])

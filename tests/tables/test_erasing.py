@@ -56,16 +56,6 @@ def test_a_persons_records_leave_and_nothing_brings_them_back(lake: Lake) -> Non
     assert (lake.places(), lake.look().clean) == (without(30, *PERSON), True)
 
 
-def test_a_delete_by_the_user_that_is_then_noted_stays(lake: Lake) -> None:
-    filled(lake, 2, 10)
-    lake.delta().delete("partition = 0 AND offset = 3")
-    assert not lake.look().clean
-    erased(lake, (0, 3))
-    assert (lake.places(), lake.look().clean) == (without(20, (0, 3)), True)
-    assert erased(lake, (0, 3)) == erasing.Erased({1: 1}, {})  # again: nothing changes
-    assert (lake.places(), lake.look().clean) == (without(20, (0, 3)), True)
-
-
 def test_what_the_table_had_not_taken_yet_comes_without_them_also_a_whole_segment(lake: Lake) -> None:
     lake.land(10)
     lake.land(3)

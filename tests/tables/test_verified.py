@@ -33,19 +33,6 @@ def append(lake: Lake, rows: pa.Table) -> None:
     write_deltalake(lake.delta(), rows, mode="append")
 
 
-def test_a_doubled_row_is_named(filled: Lake) -> None:
-    append(filled, row(filled, 1, 7))
-    assert filled.verified() == [
-        "K6: table bronze: 1 commit of another program, the first is version 4",
-        "K6: table bronze: 1 record is there more than once (checkpoint 2, orders[1], offset 7)",
-    ]
-
-
-def test_a_row_that_is_missing_is_named(filled: Lake) -> None:
-    filled.delta().delete("partition = 0 AND offset = 3")
-    assert "K6: table bronze: 4 of 5 records are there (checkpoint 1, orders[0], offset 3)" in filled.verified()
-
-
 def test_one_doubled_and_one_missing_of_a_checkpoint_are_found_though_their_number_is_right(filled: Lake) -> None:
     """Also when a later commit of ours was acknowledged over them."""
     append(filled, row(filled, 0, 6))

@@ -180,18 +180,8 @@ WRONG: dict[str, tuple[str, dict[str, str | None], type[CrkafkaError], str]] = {
         ConfigError,
         r"names token, which no installed package declares .* crkafka\.oauthbearer\. Did you mean .tokens",
     ),
-    "a package that is not there": (
-        "OAUTH",
-        {clients.CALLBACK: "elsewhere"},
-        ConfigError,
-        r"No module named",
-    ),
-    "what is not a function": (
-        "OAUTH",
-        {clients.CALLBACK: "no-function"},
-        ConfigError,
-        r"is not a function",
-    ),
+    "a package that is not there": ("OAUTH", {clients.CALLBACK: "elsewhere"}, ConfigError, r"No module named"),
+    "what is not a function": ("OAUTH", {clients.CALLBACK: "no-function"}, ConfigError, r"is not a function"),
 }
 
 

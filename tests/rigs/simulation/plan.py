@@ -9,41 +9,20 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Literal
 
-PROCESS_FAULTS = (
-    "kill",
-    "kill before sql",
-    "kill after sql",
-    "lose reply",
-    "stall",
-    "cut sql",
-    "cut kafka",
-    "duplicate",
-    "trouble",
-    "disturb",
-    "hang",
-    "storage full",
+
+def kinds(names: str) -> tuple[str, ...]:
+    return tuple(names.split(", "))
+
+
+PROCESS_FAULTS = kinds(
+    "kill, kill before sql, kill after sql, lose reply, stall, cut sql, cut kafka, duplicate, trouble, disturb, "
+    "hang, storage full"
 )
 EDGE_FAULTS = ("poll fails", "seek fails", "seek is lost", "commit fails", "late fetch")
 """Of the Kafka client, now and then for a while."""
-REGION_FAULTS = (
-    "sql down",
-    "kafka down",
-    "add partition",
-    "rebalance",
-    "driver stall",
-    "driver kill",
-    "writer stall",
-    "writer kill",
-    "clock step",
-    "stranger",
-    "slow",
-    "retention",
-    "restore",
-    "lake fails",
-    "copy",
-    "upgrade",
-    "host kill",
-    "host stall",
+REGION_FAULTS = kinds(
+    "sql down, kafka down, add partition, rebalance, driver stall, driver kill, writer stall, writer kill, "
+    "clock step, stranger, slow, retention, restore, lake fails, copy, upgrade, host kill, host stall"
 )
 LATER = ("cut log",)
 """Of regions too, drawn apart: most seeds stand for what they stood for before there were any."""

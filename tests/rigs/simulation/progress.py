@@ -14,7 +14,7 @@ from crkafka_core.plane import alarms
 from crkafka_core.protocol.state import Gate
 from tests.rigs.simulation.faults import EPOCH, RECREATED
 from tests.rigs.simulation.history import Violation
-from tests.rigs.simulation.plan import Fault
+from tests.rigs.simulation.plan import Fault, kinds
 from tests.rigs.simulation.tables import judge
 
 if TYPE_CHECKING:
@@ -24,30 +24,10 @@ WITHIN = 90.0
 """Simulated seconds in which each step of it happens."""
 IN_A_ROW = 2
 """Cuts that complete one after the other, with no reset in between."""
-STOPS = frozenset(
-    {
-        "kill",
-        "kill before sql",
-        "kill after sql",
-        "lose reply",
-        "stall",
-        "hang",
-        "cut sql",
-        "cut kafka",
-        "duplicate",
-        "trouble",
-        "rebalance",
-        "commit fails",
-        "seek fails",
-        "seek is lost",
-        "poll fails",
-        "partition fails",
-        "slow",
-        "scale",
-        "stranger",
-        "clock step",
-        "host kill",
-    }
+STOPS = kinds(
+    "kill, kill before sql, kill after sql, lose reply, stall, hang, cut sql, cut kafka, duplicate, trouble, "
+    "rebalance, commit fails, seek fails, seek is lost, poll fails, partition fails, slow, scale, stranger, "
+    "clock step, host kill"
 )
 """Kinds of faults that, often enough, are a cause to be STOPPED: losses, forced resets, failures (SPEC X6)."""
 ENOUGH = 3
