@@ -335,7 +335,7 @@ class Typed(Rig):
         self.describe(id="integer", who="string")
         typed = {"typed": {"json": str(self.schema)}, **(table or {})}
         super().__init__(folder, typed, **{"batch_of": typed_records, **keys})
-        self.means = replace(self.means, fetch=typed_again, pool=pool())
+        self.means = replace(self.means, fetch=partial(again, typed_records), pool=pool())
 
     def describe(self, **properties: str) -> None:
         """The schema from now on."""
@@ -413,7 +413,7 @@ class Keyed(Typed):
 
     def __init__(self, folder: Path, **keys: Any) -> None:
         super().__init__(folder, {"mode": "upsert"}, batch_of=keyed_records, **keys)
-        self.means = replace(self.means, fetch=keyed_again)
+        self.means = replace(self.means, fetch=partial(again, keyed_records))
 
     def truth(self, *, erased: bool = False) -> list[Row]:
         """The last good record of each key, but for tombstones; and each bad record."""
@@ -461,15 +461,10 @@ def keyed_records(tp: TP, start: int, stop: int) -> Batch:
     return replace(batch, records=batch.records.set_column(0, "key", keys))
 
 
-def keyed_again(plan: ReadPlan) -> Iterator[tuple[KafkaRange, pa.RecordBatch]]:
-    for r in plan.ranges:
-        yield r, keyed_records(TP(r.topic, r.partition), r.start, r.stop).records
-
-
-def typed_again(plan: ReadPlan) -> Iterator[tuple[KafkaRange, pa.RecordBatch]]:
+def again(batch_of: Callable[[TP, int, int], Batch], plan: ReadPlan) -> Iterator[tuple[KafkaRange, pa.RecordBatch]]:
     """Kafka still has everything; in the processes of the pool."""
     for r in plan.ranges:
-        yield r, typed_records(TP(r.topic, r.partition), r.start, r.stop).records
+        yield r, batch_of(TP(r.topic, r.partition), r.start, r.stop).records
 
 
 STEPS = ["before the files", "after the files", "after making the table", "after the commit"]

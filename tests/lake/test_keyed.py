@@ -30,7 +30,7 @@ from crkafka_core.plane import cleanup, contents
 from crkafka_core.segments.batch import Batch
 from crkafka_core.segments.local import LocalStorage
 from tests.lake.rig import Keyed, KeyedIceberg, keyed_records, pool
-from tests.lake.test_road import filled
+from tests.lake.steps import filled
 from tests.rigs.landing import Landing
 from tests.rigs.memory import MemoryStore
 

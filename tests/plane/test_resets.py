@@ -306,49 +306,6 @@ def test_x8_a_region_whose_events_are_deleted_behaves_the_same(make_kit: type[Ki
     assert any("not settled" in str(told) for told in kept), "the alarm was raised on the way"
 
 
-def test_x8_the_member_that_failed_most_is_named_and_not_the_last_one(kit: Kit) -> None:
-    kit.running()
-    for number in (1, 1, 0, 1, 0):
-        kit.fail(number)
-    assert (kit.row.phase, kit.row.stop_member) == (Phase.STOPPED, "orders/1")
-
-
-def test_x8_who_used_up_its_budget_is_named_and_not_who_failed_meanwhile(make_kit: type[Kit]) -> None:
-    kit = make_kit(forced_budget=2).running()
-    for _ in range(2):
-        kit.fail(0)
-        kit.advance(60.0)
-        kit.settle()
-        kit.dies(1)
-        kit.now += 1.0
-        if kit.row.phase is not Phase.STOPPED:
-            kit.settle()
-    assert (kit.row.phase, kit.row.stop_member) == (Phase.STOPPED, "orders/1")
-
-
-@pytest.mark.parametrize(("apart", "phase"), [(100.0, Phase.STOPPED), (101.0, Phase.RESETTING)])
-def test_x6_the_budget_is_for_so_many_resets_in_its_window(make_kit: type[Kit], apart: float, phase: Phase) -> None:
-    kit = make_kit(forced_budget=2, forced_window=100.0).running()
-    kit.dies(1)
-    kit.settle()
-    kit.now += apart
-    kit.dies(1)
-    assert kit.row.phase is phase
-
-
-def test_x6_a_reset_before_the_last_completed_cut_kept_none_away_since(make_kit: type[Kit]) -> None:
-    """The reset began the epoch in which the cut came."""
-    kit = make_kit(forced_without_cut=2).running()
-    kit.dies(1)
-    kit.settle()
-    kit.cut()
-    kit.dies(1)
-    assert kit.row.phase is Phase.RESETTING
-    kit.settle()
-    kit.dies(1)
-    assert kit.row.phase is Phase.STOPPED
-
-
 def test_g9_an_idle_region_is_not_reset_and_goes_back_only_to_another_checkpoint(kit: Kit) -> None:
     kit.running()
     first, head = kit.cut(), kit.cut()
