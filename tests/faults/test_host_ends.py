@@ -27,17 +27,9 @@ class Host:
         file.write_text(yaml.safe_dump(s.config.model_dump(mode="json", exclude_none=True)))
         self.output = s.folder / f"{name}.log"
         with self.output.open("wb") as output:
+            words = ["-c", str(file), "host", "--logs", str(s.folder / f"logs-{name}")]
             self.process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "crkafka_core.cli.main",
-                    "-c",
-                    str(file),
-                    "host",
-                    "--logs",
-                    str(s.folder / f"logs-{name}"),
-                ],
+                [sys.executable, "-m", "crkafka_core.cli.main", *words],
                 stdout=output,
                 stderr=output,
                 start_new_session=True,

@@ -20,6 +20,7 @@ from crkafka_core.model.rows import Initial, Segment, Start
 from crkafka_core.plane import permits
 from crkafka_core.region import Region
 from crkafka_core.segments.scan import read_with_topics
+from crkafka_core.verify.verdict import Verdict
 from crkafka_core.verify.verify import verify
 from tests.rigs.scenario import Scenario
 from tests.rigs.seen import Remembered
@@ -29,17 +30,36 @@ Make = Callable[..., Scenario]
 
 def _land(s: Scenario, rows: int) -> None:
     """Cut until so many rows are on the line."""
-    s.until(
-        lambda: s.cut_soon().id and sum(c.rows for c in s.region.checkpoints()) >= rows, f"{rows} rows land", timeout=30
-    )
+
+    def landed() -> int:
+        return sum(c.rows for c in s.region.checkpoints())
+
+    s.until(lambda: s.cut_soon().id and landed() >= rows, f"{rows} rows land", timeout=30)
+    assert landed() == rows
+
+
+def _send(s: Scenario, count: int, submitted: int) -> None:
+    """To the first topic, and until all is submitted."""
+    s.generator.send(s.topics[0], count, partitions=2)
+    s.until(lambda: s.submitted() >= submitted, "all is submitted")
+
+
+def _stop(s: Scenario) -> None:
+    s.region.stop()
+    s.until(lambda: not s.host.pids(), "the members have ended")
+
+
+def _verified(s: Scenario) -> Verdict:
+    verdict = verify(s.region, kafka=False)
+    assert verdict.ok, str(verdict)
+    return verdict
 
 
 def _two_topics(scenario: Make) -> Scenario:
     """With 200 records of each, all of them merged."""
     s = scenario(topics=2, partitions=2, rate=0)
-    for topic in s.topics:
-        s.generator.send(topic, 200, partitions=2)
-    s.until(lambda: s.submitted() >= 400, "all is submitted")
+    s.generator.send(s.topics[1], 200, partitions=2)
+    _send(s, 200, 400)
     s.cut()
     return s
 
@@ -51,8 +71,7 @@ def test_20_topic_recreated_quickly_stops_the_region_with_both_ids(scenario: Mak
     topic, old = s.topics[0], s.kafka.topics.id(s.topics[0])
     s.kafka.restart()
     s.settle()
-    s.generator.send(topic, 500, partitions=2)
-    s.until(lambda: s.submitted() >= 500, "all is submitted")
+    _send(s, 500, 500)
     s.cut_soon()
     s.kafka.topics.delete(topic)
     s.kafka.topics.create(topic, 2)
@@ -79,7 +98,6 @@ def test_20_topic_recreated_quickly_stops_the_region_with_both_ids(scenario: Mak
     s.region.start()
     s.settle()
     _land(s, 800)
-    assert sum(c.rows for c in s.region.checkpoints()) == 800
     verdict = verify(s.region)
     assert verdict.ok, str(verdict)
     assert any(old in note and new in note for note in verdict.notes), "what the old one held is compared with nothing"
@@ -105,12 +123,8 @@ def test_20_topic_deleted_stops_the_region_until_it_is_forgotten(scenario: Make)
     s.region.start()
     s.generator.send(stays, 100, partitions=2)
     s.settle()
-    s.until(
-        lambda: s.cut_soon().id and sum(c.rows for c in s.region.checkpoints()) == 500, "what stays lands", timeout=30
-    )
-    verdict = verify(s.region, kafka=False)
-    assert verdict.ok, str(verdict)
-    assert verdict.partitions == 4, "carried forward"
+    _land(s, 500)
+    assert _verified(s).partitions == 4, "carried forward"
 
 
 @pytest.mark.soak
@@ -118,8 +132,7 @@ def test_20_deletion_of_the_only_topic_stops_the_region(scenario: Make) -> None:
     """SPEC S4: Kafka then assigns nothing any more, and nobody asks where a partition starts."""
     s = scenario(topics=1, partitions=2, rate=0)
     (gone,) = s.topics
-    s.generator.send(gone, 200, partitions=2)
-    s.until(lambda: s.submitted() >= 200, "all is submitted")
+    _send(s, 200, 200)
     s.cut()
     s.kafka.topics.delete(gone)
     s.wait_phase(Phase.STOPPED, timeout=60)
@@ -129,9 +142,7 @@ def test_20_deletion_of_the_only_topic_stops_the_region(scenario: Make) -> None:
     s.region.start()
     s.generator.send(gone, 100, partitions=2)
     s.settle()
-    s.until(
-        lambda: s.cut_soon().id and sum(c.rows for c in s.region.checkpoints()) == 300, "the new one lands", timeout=30
-    )
+    _land(s, 300)
 
 
 @pytest.mark.parametrize("policy", [pytest.param("stop", marks=pytest.mark.soak), "gap"])
@@ -139,11 +150,9 @@ def test_21_retention_that_passes_the_checkpoint_is_told_or_recorded(scenario: M
     """SPEC S4, X4; faults 21 and 64: a data-loss error, or the recorded gap, which the next cuts merge."""
     s = scenario(rate=0, partitions=2, data_loss=policy)
     topic = s.topics[0]
-    s.generator.send(topic, 400, partitions=2)
-    s.until(lambda: s.submitted() >= 400, "all is submitted")
+    _send(s, 400, 400)
     s.cut()
-    s.region.stop()
-    s.until(lambda: not s.host.pids(), "the members have ended")
+    _stop(s)
     s.generator.send(topic, 400, partitions=2)
     s.kafka.topics.delete_records({(topic, p): 300 for p in range(2)})
     s.region.start()
@@ -157,11 +166,8 @@ def test_21_retention_that_passes_the_checkpoint_is_told_or_recorded(scenario: M
     s.settle()
     gaps = s.region.plane.read(lambda reader, row: reader.select(Start, ("reason", "=", "gap")))
     assert {(x.partition, x.offset) for x in gaps} == {(0, 300), (1, 300)}
-    s.until(
-        lambda: s.cut_soon().id and sum(c.rows for c in s.region.checkpoints()) == 600, "what is left lands", timeout=30
-    )
-    verdict = verify(s.region, kafka=False)
-    assert verdict.ok, str(verdict)
+    _land(s, 600)
+    _verified(s)
 
 
 def test_21_a_transactional_log_that_expired_as_a_whole_is_passed_over_by_hand(scenario: Make) -> None:
@@ -172,8 +178,7 @@ def test_21_a_transactional_log_that_expired_as_a_whole_is_passed_over_by_hand(s
     s.generator.transaction(s.topics, 40, partitions=2)
     s.until(lambda: s.submitted() >= 40, "all is submitted")
     s.cut()
-    s.region.stop()
-    s.until(lambda: not s.host.pids(), "the members have ended")
+    _stop(s)
     s.kafka.topics.delete_records({(topic, p): -1 for p in range(2)})
     s.region.start()
     s.wait_phase(Phase.STOPPED)
@@ -184,14 +189,12 @@ def test_21_a_transactional_log_that_expired_as_a_whole_is_passed_over_by_hand(s
     s.settle()
     s.generator.transaction(s.topics, 20, partitions=2)
     _land(s, 60)
-    verdict = verify(s.region, kafka=False)
-    assert verdict.ok, str(verdict)
+    _verified(s)
 
 
 def test_59_topic_dropped_from_the_configuration_is_carried_forward(scenario: Make) -> None:
     s = _two_topics(scenario)
-    s.region.stop()
-    s.until(lambda: not s.host.pids(), "the members have ended")
+    _stop(s)
     s.host.end()
     s.config = s.config.model_copy(update={"topics": (s.topics[1],)})
     s.region.config = s.config
@@ -203,12 +206,8 @@ def test_59_topic_dropped_from_the_configuration_is_carried_forward(scenario: Ma
     s.host.begin()
     s.settle()
     s.generator.send(s.topics[1], 100, partitions=2)
-    s.until(
-        lambda: s.cut_soon().id and sum(c.rows for c in s.region.checkpoints()) == 500, "the other lands", timeout=30
-    )
-    verdict = verify(s.region, kafka=False)
-    assert verdict.ok, str(verdict)
-    assert verdict.partitions == 4
+    _land(s, 500)
+    assert _verified(s).partitions == 4
 
 
 @pytest.mark.soak
@@ -253,8 +252,7 @@ def test_56_new_region_on_an_old_group_is_refused_unless_it_adopts(
         tables=[{"name": "bronze", "format": "delta", "path": "lake.shop.bronze"}] if table else [],
     )
     topic = s.topics[0]
-    s.generator.send(topic, 400, partitions=2)
-    s.until(lambda: s.submitted() >= 400, "all is submitted")
+    _send(s, 400, 400)
     first = s.cut()
     if table:
         permit = s.region.plane.do(
@@ -262,11 +260,9 @@ def test_56_new_region_on_an_old_group_is_refused_unless_it_adopts(
         )
         assert permit is not None
         s.region.plane.do(lambda tx: permits.finish_commit(tx, permit, version="1", rows=400))
-    s.generator.send(topic, 100, partitions=2)
-    s.until(lambda: s.submitted() >= 500, "all is submitted")
+    _send(s, 100, 500)
     s.cut()
-    s.region.stop()
-    s.until(lambda: not s.host.pids(), "the members have ended")
+    _stop(s)
     s.host.end()
     uid = s.region.status().region.uid
     with pytest.raises(WrongRegion, match=f"adopt: {uid}"):
@@ -294,16 +290,13 @@ def test_60_restored_backup_is_noticed_and_rewound_if_kafka_holds_what_was_lost(
     monkeypatch.setattr(RegionConfig, "check_place", lambda *_: None)  # the test writes for it
     s = scenario(rate=0, partitions=2, tables=[{"name": "bronze", "format": "delta", "path": "lake.shop.bronze"}])
     file = Path(s.url.removeprefix("sqlite:///") or s.config.resolved_control_plane().removeprefix("sqlite:///"))
-    s.generator.send(s.topics[0], 400, partitions=2)
-    s.until(lambda: s.submitted() >= 400, "all is submitted")
+    _send(s, 400, 400)
     first = s.cut()
     with closing(sqlite3.connect(file)) as now, closing(sqlite3.connect(file.with_suffix(".backup"))) as backup:
         now.backup(backup)
-    s.generator.send(s.topics[0], 200, partitions=2)
-    s.until(lambda: s.submitted() >= 600, "all is submitted")
+    _send(s, 200, 600)
     s.cut()
-    s.region.stop()
-    s.until(lambda: not s.host.pids(), "the members have ended")
+    _stop(s)
     s.host.end()
     s.region.close()
     for left in file.parent.glob(f"{file.name}-*"):

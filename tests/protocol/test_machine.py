@@ -446,6 +446,7 @@ def test_G3_what_sql_says_of_this_incarnation_ends_it(player: Player, changes: d
 
 def test_R7_a_fenced_member_asks_sql_first_and_fails_if_it_is_still_registered(player: Player) -> None:
     assert "Refresh" in kinds(player.hear(sg.Fenced())) and player.state.ended is None
+    assert player.state.gate is not Gate.OPEN
     player.see()
     assert player.state.ended is ExitKind.FAILED
 

@@ -4,47 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from crkafka_core.model.desired import Desired, OpenCut
+from crkafka_core.model.desired import OpenCut
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import ClientState, Phase
 from crkafka_core.model.rows import ResetCause
-from crkafka_core.protocol import machine
 from crkafka_core.protocol import signals as sg
 from crkafka_core.protocol.state import Gate, State
+from tests.protocol.test_machine import Player, kinds
 
 P0, P1 = TP("t", 0), TP("t", 1)
-RUNNING = Desired(
-    uid="u",
-    version=1,
-    epoch=1,
-    phase=Phase.RUNNING,
-    head=0,
-    registered=True,
-    superseded=False,
-    wanted=True,
-    filling=1,
-    fills=frozenset({P0}),
-)
+RUNNING = replace(Player().desired, version=1, phase=Phase.RUNNING, fills=frozenset({P0}))
 
 
-class Machine:
-    """A machine and all effects so far."""
-
-    def __init__(self) -> None:
-        self.state, self.effects = State(), list[sg.Effect]()
-
-    def hear(self, *events: sg.Event) -> list[sg.Effect]:
-        """The effects of these events."""
-        new: list[sg.Effect] = []
-        for event in events:
-            self.state, effects = machine.step(self.state, event)
-            for effect in effects:
-                new.append(effect)
-                if isinstance(effect, sg.Seek | sg.Requeue):
-                    new += self.hear(sg.Sought(effect.stamp))
-        self.effects += new
-        return new
-
+class Machine(Player):
     def flowing(self) -> Machine:
         """RUNNING, holding P0, records fetched, permits given."""
         self.hear(sg.Lease(True), sg.Observed(RUNNING), sg.Assigned(frozenset({P0}), 1))
@@ -91,33 +63,6 @@ def test_94_every_reset_asks_again_where_a_partition_without_a_leader_starts() -
     m.hear(sg.Started(m.state.stamp, {P0: 0}, {"t": "id"}, leaderless=frozenset({P1})), sg.Fetched())
     m.hear(sg.Observed(replace(RUNNING, version=2, epoch=2, phase=Phase.RESETTING)))
     assert any(isinstance(e, sg.Resolve) and e.held == {P0, P1} for e in m.hear(sg.GateClosed()))
-
-
-def test_x2_a_reset_waits_for_the_holder_of_the_permit() -> None:
-    m = Machine().flowing()
-    effects = m.hear(sg.Observed(replace(RUNNING, version=2, epoch=2, phase=Phase.RESETTING)))
-    assert any(isinstance(e, sg.CloseGate) for e in effects)
-    assert not any(isinstance(e, sg.Clear | sg.Resolve) for e in effects)
-    effects = m.hear(sg.GateClosed())
-    assert [type(e) for e in effects][:1] == [sg.Clear]
-    assert any(isinstance(e, sg.Resolve) for e in effects)
-
-
-def test_r7_a_fenced_member_asks_sql_who_is_rightful() -> None:
-    m = Machine().flowing()
-    assert any(isinstance(e, sg.Refresh) for e in m.hear(sg.Fenced()))
-    assert m.state.ended is None
-    assert m.state.gate is not Gate.OPEN
-    (end,) = [
-        e
-        for e in m.hear(sg.Observed(replace(RUNNING, version=2, superseded=True, registered=False)))
-        if isinstance(e, sg.Exit)
-    ]
-    assert end.kind is sg.ExitKind.SUPERSEDED
-
-
-def kinds(effects: list[sg.Effect]) -> list[str]:
-    return [type(effect).__name__ for effect in effects]
 
 
 def test_p3_records_flow_only_while_it_runs_and_before_anything_is_known_nothing_does() -> None:

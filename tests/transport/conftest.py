@@ -93,34 +93,19 @@ class Broker:
 
     def properties(self, kind: str) -> dict[str, str]:
         """What connects to this listener."""
-        ca = {"ssl.ca.location": str(self.ours.certificate)}
-        certificate, key = self.ours.folder / "client.crt", self.ours.folder / "client.key"
+        tls = {"security.protocol": "SSL", "ssl.ca.location": str(self.ours.certificate)}
+        certificate, key = str(self.ours.folder / "client.crt"), str(self.ours.folder / "client.key")
+        login, token = {"sasl.username": "alice", "sasl.password": "first-word"}, "sasl.oauthbearer"
+        by_token = {f"{token}.callback": "tokens", f"{token}.config": "alice"}
         return {
             "bootstrap.servers": f"127.0.0.1:{self.ports[kind]}",
             "group.id": "g",
             **{
-                "TLS": {"security.protocol": "SSL", **ca},
-                "MTLS": {
-                    "security.protocol": "SSL",
-                    **ca,
-                    "ssl.certificate.location": str(certificate),
-                    "ssl.key.location": str(key),
-                },
-                "OTHERHOST": {"security.protocol": "SSL", **ca},
-                "SCRAM": {
-                    "security.protocol": "SASL_SSL",
-                    **ca,
-                    "sasl.mechanism": "SCRAM-SHA-512",
-                    "sasl.username": "alice",
-                    "sasl.password": "first-word",
-                },
-                "OAUTH": {
-                    "security.protocol": "SASL_SSL",
-                    **ca,
-                    "sasl.mechanism": "OAUTHBEARER",
-                    "sasl.oauthbearer.callback": "tokens",
-                    "sasl.oauthbearer.config": "alice",
-                },
+                "TLS": tls,
+                "MTLS": {**tls, "ssl.certificate.location": certificate, "ssl.key.location": key},
+                "OTHERHOST": tls,
+                "SCRAM": {**tls, "security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512", **login},
+                "OAUTH": {**tls, "security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER", **by_token},
                 "PLAIN": {},
             }[kind],
         }
@@ -135,19 +120,9 @@ class Broker:
 
     def let_read(self, user: str, kind: ResourceType, name: str) -> None:
         """An ACL; `alice`, and whoever has no name or a certificate, need none."""
-        (asked,) = self.cluster.admin.create_acls(
-            [
-                AclBinding(
-                    kind,
-                    name,
-                    ResourcePatternType.LITERAL,
-                    f"User:{user}",
-                    "*",
-                    AclOperation.READ,
-                    AclPermissionType.ALLOW,
-                )
-            ]
-        ).values()
+        who = f"User:{user}", "*", AclOperation.READ, AclPermissionType.ALLOW
+        acl = AclBinding(kind, name, ResourcePatternType.LITERAL, *who)
+        (asked,) = self.cluster.admin.create_acls([acl]).values()
         asked.result(10)
 
 

@@ -190,17 +190,7 @@ class Run:
         """`crkafka host`, until a last cut."""
         with (self.folder / "host.log").open("w") as log:
             host = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "crkafka_core.cli.main",
-                    "--log-format",
-                    "json",
-                    "host",
-                    "--logs",
-                    "logs",
-                    *words,
-                ],
+                [sys.executable, "-m", "crkafka_core.cli.main", "--log-format=json", "host", "--logs=logs", *words],
                 cwd=self.folder,
                 env=self.environment,
                 stdout=log,
