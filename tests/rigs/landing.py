@@ -172,8 +172,8 @@ class Landing:
             writer.write(self._batch_of(tp, start, stop))
         closed = writer.close()
         who = f"{row.name}/{member}", incarnation, row.epoch
-        told = json.dumps([span.stored() for span in closed.spans])
-        return Segment(row.name, path, number, *who, closed.rows, closed.bytes, closed.hash, told)
+        spans_json = json.dumps([span.stored() for span in closed.spans])
+        return Segment(row.name, path, number, *who, closed.rows, closed.bytes, closed.hash, spans_json)
 
     def _merge(self, tx: Tx, row: Region, number: int, segments: list[Segment], merged: list[MergedOffset]) -> None:
         tx.add(
