@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 
 import pyarrow.compute as pc
@@ -23,6 +22,7 @@ from crkafka_core.verify.landed import orphans
 from crkafka_core.verify.verdict import Findings
 from tests.cli.conftest import Crkafka
 from tests.rigs.landing import Landing
+from tests.rigs.until import until
 
 
 @pytest.fixture
@@ -136,18 +136,15 @@ def test_a_verify_that_dies_holds_retirement_back_for_minutes_and_one_that_lives
     monkeypatch.setattr(verifying, "_HOLD", 0.6)
     plane = landing.region.plane
 
-    def until() -> list[float]:
+    def ends() -> list[float]:
         return [lease.until for lease in plane.read(lambda reader, _: leases.held(reader, "reader"))]
 
     with verifying._held(landing.region, Findings()):
-        (first,) = until()
+        (first,) = ends()
         assert first - plane.read(lambda reader, _: reader.now()) < 1.0
         assert "read by" in crkafka("show").out
-        end = time.monotonic() + 20
-        while until() == [first] or not until():
-            assert time.monotonic() < end
-            time.sleep(0.05)
-    assert until() == []
+        until(lambda: ends() not in ([first], []))
+    assert ends() == []
 
 
 def test_verify_and_mend_look_at_tables(landing: Landing, crkafka: Crkafka, tmp_path: Path) -> None:

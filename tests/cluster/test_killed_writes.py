@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,6 +22,7 @@ from crkafka_core.spark import session, tables
 from tests.cluster.conftest import CONF, ancestors
 from tests.rigs.landing import Landing
 from tests.rigs.spark_cluster import SparkCluster
+from tests.rigs.until import until
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(400)]
 
@@ -113,7 +113,7 @@ class Shop:
                 return False
             return True
 
-        until(once, "the table takes what is there")
+        until(once, "the table takes what is there", seconds=120)
 
     def rows(self, spark: SparkSession, name: str) -> list[tuple[int, ...]]:
         found = tables.read_table(spark, self.landing.region, name).select("partition", "offset").collect()
@@ -149,13 +149,6 @@ def shop_of(
     sys.modules.pop("slow_shapes", None)
 
 
-def until(condition: Callable[[], Any], what: str) -> None:
-    end = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < end, f"not within two minutes: {what}"
-        time.sleep(0.1)
-
-
 @pytest.mark.parametrize("killed", ["executor", "driver"])
 @pytest.mark.parametrize(
     "declared", [TWO, by_key("delta"), by_key("iceberg")], ids=["two", "keys in Delta", "keys in Iceberg"]
@@ -171,7 +164,7 @@ def test_whoever_is_killed_while_tables_are_written_each_record_is_there_once(
             cwd=Path(__file__).parents[2],
             env={**os.environ, "PYTHONPATH": str(shop.folder / "code")},
         )
-        until(lambda: shop.at_work() or driver.poll() is not None, "a task writes")
+        until(lambda: shop.at_work() or driver.poll() is not None, "a task writes", seconds=120)
         assert driver.poll() is None
         driver.kill()
         driver.wait()
@@ -183,10 +176,10 @@ def test_whoever_is_killed_while_tables_are_written_each_record_is_there_once(
         spark = session.open_session(shop.landing.config)
         writes = threading.Thread(target=shop.advanced, args=(spark,))
         writes.start()
-        until(shop.at_work, "a task writes")
+        until(shop.at_work, "a task writes", seconds=120)
         victim = next(pid for pid in shop.cluster.executors() if pid in ancestors(shop.at_work()[0]))
         os.kill(victim, signal.SIGKILL)
-        until(lambda: victim not in shop.cluster.executors(), "the executor is gone")
+        until(lambda: victim not in shop.cluster.executors(), "the executor is gone", seconds=120)
         assert shop.acknowledged() == so_far
         shop.go_on()
         writes.join(150)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import re
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ from crkafka_core.spark import tables
 from dagster_project import resources
 from tests.dagster.conftest import LandedSeat, Seat
 from tests.plane.bronze import allowed
+from tests.rigs.until import until
 
 pytestmark = pytest.mark.dagster
 
@@ -42,10 +42,7 @@ def slow_spark(landed: LandedSeat, monkeypatch: pytest.MonkeyPatch) -> None:
     """A session that is there only once the log has said that it is still starting."""
 
     def make(_: resources.SparkSessionResource) -> object:
-        end = time.monotonic() + 10
-        while not any("still" in words for *_, words in told(landed)):
-            assert time.monotonic() < end, "nothing is told while Spark starts"
-            time.sleep(0.02)
+        until(lambda: any("still" in words for *_, words in told(landed)), "something is told while Spark starts")
         return object()
 
     monkeypatch.setattr(still, "FIRST", 0.01)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 
 import dagster as dg
@@ -15,17 +15,11 @@ from dagster_project.names import CHECKPOINT, CUT, TRIGGER
 from dagster_project.sensors.trigger import Opener
 from tests.dagster.conftest import Seat, failure, shown
 from tests.rigs.hand_member import HandMember
+from tests.rigs.until import until
 
 pytestmark = pytest.mark.dagster
 
 PERIODIC = [{"trigger": {"period": 1}}]
-
-
-def until(question: Callable[[], object], patience: float = 20.0) -> None:
-    end = time.monotonic() + patience
-    while not question():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def newest(seat: Seat) -> Checkpoint | None:

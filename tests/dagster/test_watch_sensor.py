@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import time
 from types import SimpleNamespace
 
 import dagster as dg
@@ -19,6 +18,7 @@ from dagster_project.sensors import shared, watch
 from tests.dagster.conftest import LandedSeat, Seat, failure
 from tests.plane.bronze import allowed
 from tests.rigs.hand_member import HandMember
+from tests.rigs.until import until
 
 pytestmark = pytest.mark.dagster
 
@@ -37,10 +37,7 @@ def test_a_member_whose_lease_stands_still_is_declared_lost(seat: Seat, monkeypa
     assert "1 member" in seat.tick("watch").skip_message
     member.end(leave=False)
     seat.tick("watch")
-    end = time.monotonic() + 60
-    while "orders/0 is lost" not in (said := seat.tick("watch").skip_message):
-        assert time.monotonic() < end, said
-        time.sleep(0.2)
+    until(lambda: "orders/0 is lost" in seat.tick("watch").skip_message)
     row = seat.region.plane.read(lambda reader, _: reader.get(Member, "orders/0"))
     assert row is not None and row.status == "LOST"
     assert seat.region.status().region.phase is Phase.RESETTING

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from dagster_project import resources, writing
 from dagster_project.names import KEEPING_UP, key_of
 from dagster_project.sensors.tables import RANGE_END, RANGE_START
 from tests.dagster.conftest import LandedSeat
+from tests.rigs.until import until
 
 pytestmark = pytest.mark.dagster
 TYPED: list[Any] = [[{"name": "typed", "path": "tables/typed", "shape": "shop.rows:typed"}]]
@@ -54,10 +54,7 @@ def test_a_run_that_meets_the_host_at_its_table_waits_and_ends_well_without_spar
     assert permit is not None
 
     def write() -> None:
-        end = time.monotonic() + 60
-        while not any("waits" in text for text in said(landed)):
-            assert time.monotonic() < end
-            time.sleep(0.05)
+        until(lambda: any("waits" in text for text in said(landed)))
         plane.do(lambda tx: permits.finish_commit(tx, permit, version="1", rows=20))
 
     host = threading.Thread(target=write)

@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from crkafka_core.dev.processes import RecordedProcess, process_began
 from crkafka_core.dev.sample import Order, orders
 from crkafka_core.dev.services import describe, down, status, up
 from crkafka_core.model.errors import ConfigError, ServiceUnavailable
+from tests.rigs.until import until
 
 pytestmark = pytest.mark.kafka
 
@@ -115,10 +115,7 @@ def _orders(bootstrap: str | None) -> list[Order]:
 
 
 def _until_dead(folder: Path) -> None:
-    deadline = time.monotonic() + 30
-    while any(service.running for service in status(folder).services):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    until(lambda: not any(service.running for service in status(folder).services))
 
 
 @pytest.mark.soak
@@ -172,10 +169,7 @@ sys.stdin.read()
     holder.kill()
     holder.communicate()
     assert process_began(child)
-    deadline = time.monotonic() + 15
-    while inside.exists() or any("sys.stdin" not in line for line in _processes_of(inside)):
-        assert time.monotonic() < deadline, _processes_of(inside)
-        time.sleep(0.05)
+    until(lambda: not inside.exists() and all("sys.stdin" in line for line in _processes_of(inside)))
     os.kill(child, signal.SIGKILL)
 
 

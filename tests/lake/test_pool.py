@@ -42,6 +42,7 @@ from tests.lake.deadly import Deadly, Unlucky
 from tests.rigs.landing import Landing, records
 from tests.rigs.memory import MemoryStore
 from tests.rigs.schema_registry import FakeRegistry
+from tests.rigs.until import until
 
 KIND = pa.struct([pa.field("id", pa.int64(), False), pa.field("who", pa.string()), pa.field("price", pa.float64())])
 JSON = Typing(Json(), KIND, "dead_letter", keyed=False)
@@ -427,10 +428,7 @@ def test_no_process_outlives_its_host(tmp_path: Path, how: signal.Signals) -> No
     assert pids
     host.send_signal(how)
     host.wait(30)
-    end = time.monotonic() + 10
-    while any(map(alive, pids)) and time.monotonic() < end:
-        time.sleep(0.05)
-    assert not any(map(alive, pids))
+    until(lambda: not any(map(alive, pids)), seconds=10)
 
 
 def alive(pid: int) -> bool:

@@ -7,8 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,6 +21,7 @@ from crkafka_core.plane.transact import open_plane
 from crkafka_core.protocol.signals import ExitKind
 from crkafka_core.testing.mock_broker import MockBroker
 from tests.rigs.forked import ForkedProcess
+from tests.rigs.until import until
 
 BOTH = pytest.mark.parametrize("launch", [LeashedProcess, ForkedProcess])
 
@@ -53,17 +52,10 @@ def order(tmp_path: Path, mock_broker: MockBroker, monkeypatch: pytest.MonkeyPat
     return {"name": "orders/0", "config": config.to_json()}
 
 
-def soon(condition: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < end, what
-        time.sleep(0.02)
-
-
 def works(order: dict[str, str]) -> None:
     """Until the member is registered: it has its configuration, and has found Kafka."""
     plane = open_plane(RegionConfig.from_json(order["config"]))
-    soon(lambda: plane.read(lambda reader, _: bool(roster.live(reader))), "the member is registered")
+    until(lambda: plane.read(lambda reader, _: bool(roster.live(reader))), "the member is registered")
     plane.store.close()
 
 
@@ -112,5 +104,5 @@ def test_k1_a_member_leaves_when_its_host_is_killed(launch: Launch, order: dict[
         pid = int(host.stdout.readline())
         works(order)
         host.kill()
-    soon(lambda: not Path(f"/proc/{pid}").exists(), "the member is gone with its host")
+    until(lambda: not Path(f"/proc/{pid}").exists(), "the member is gone with its host")
     assert "the host wants this member no more, or is gone" in log.read_text()

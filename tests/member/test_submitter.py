@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -20,6 +20,7 @@ from crkafka_core.model.segment import ClosedSegment
 from crkafka_core.protocol import signals as sg
 from crkafka_core.segments.errors import SegmentExists, StorageUnavailable
 from tests.rigs.landing import records
+from tests.rigs.until import until
 
 P0 = TP("t", 0)
 
@@ -78,12 +79,6 @@ class Rig:
         segments: Any = self.segments
         self.thread = Submitter(MessageQueue(100, 1 << 20), segments, self.events.append, runtime=Patient())
 
-    def until(self, condition: Callable[[], bool]) -> bool:
-        end = time.monotonic() + 5
-        while not condition() and time.monotonic() < end:
-            time.sleep(0.005)
-        return condition()
-
 
 @pytest.fixture
 def rig() -> Iterator[Rig]:
@@ -106,19 +101,19 @@ def test_m1_whatever_there_is_to_do_wakes_the_thread(rig: Rig) -> None:
     rig.thread.put(records(P0, 0, 5).continuing({P0: 0}))
     at_rest()
     rig.thread.open_gate(stamp, 1)
-    assert rig.until(lambda: rig.thread.submitted == 5)
+    until(lambda: rig.thread.submitted == 5)
     at_rest()
     rig.thread.put(records(P0, 5, 9).continuing({P0: 5}))
-    assert rig.until(lambda: rig.thread.submitted == 9)
+    until(lambda: rig.thread.submitted == 9)
     rig.thread.close_gate()
     at_rest()
     rig.thread.save(7, 8)
     assert rig.segments.closing.wait(5)
     rig.segments.go.set()
-    assert rig.until(lambda: any(isinstance(e, sg.Saved) for e in rig.events))
+    until(lambda: any(isinstance(e, sg.Saved) for e in rig.events))
     at_rest()
     rig.thread.clear(sg.Stamp(2, 0, 2), drop=True)
-    assert rig.until(lambda: ("drop", "process") in rig.segments.calls)
+    until(lambda: ("drop", "process") in rig.segments.calls)
     at_rest()
     rig.thread.end()
     assert not rig.thread.is_alive()
@@ -129,10 +124,10 @@ def test_d4_a_reset_while_segments_are_closing_waits_for_nothing_and_saves_nothi
     rig.thread.save(7, 8)
     assert rig.segments.closing.wait(5)
     rig.thread.clear(sg.Stamp(2, 0, 2), drop=True)
-    assert rig.until(lambda: ("drop", "process") in rig.segments.calls)
+    until(lambda: ("drop", "process") in rig.segments.calls)
     rig.segments.go.set()
-    assert rig.until(lambda: ("close", "closer") in rig.segments.calls)
-    assert rig.until(lambda: rig.thread.tidying_for(time.monotonic()) == 0.0)
+    until(lambda: ("close", "closer") in rig.segments.calls)
+    until(lambda: rig.thread.tidying_for(time.monotonic()) == 0.0)
     assert not [e for e in rig.events if isinstance(e, sg.Saved)]
 
 
@@ -148,11 +143,11 @@ def test_d5_a_mark_waits_for_the_batch_that_is_written_and_nothing_waits_for_the
     assert rig.thread.taken is None, "in the middle of a batch"
     rig.thread.put(records(P0, 5, 9).continuing({P0: 5}))
     segments.written.set()
-    assert rig.until(lambda: rig.thread.submitted == 9)
+    until(lambda: rig.thread.submitted == 9)
     assert segments.numbers == [7, 8]
     assert ("close", "closer") not in segments.calls
     segments.go.set()
-    assert rig.until(lambda: any(isinstance(e, sg.Saved) for e in rig.events))
+    until(lambda: any(isinstance(e, sg.Saved) for e in rig.events))
     (saved,) = [e for e in rig.events if isinstance(e, sg.Saved)]
     assert (saved.cut, saved.payload.offsets) == (7, {P0: (0, 5, 5)})
     assert rig.thread.taken is not None and rig.thread.taken.offsets == {P0: (0, 5, 5)}
@@ -167,20 +162,20 @@ def test_x6_a_closing_that_fails_after_its_cut_is_over_breaks_nothing(rig: Rig) 
     assert rig.segments.closing.wait(5)
     rig.thread.clear(sg.Stamp(2, 0, 2), drop=True)
     rig.segments.go.set()
-    assert rig.until(lambda: ("drop", "process") in rig.segments.calls)
+    until(lambda: ("drop", "process") in rig.segments.calls)
     assert not [e for e in rig.events if isinstance(e, sg.Trouble)]
     rig.segments.fails = False
     rig.thread.save(8, 9)
-    assert rig.until(lambda: any(isinstance(e, sg.Saved) and e.cut == 8 for e in rig.events))
+    until(lambda: any(isinstance(e, sg.Saved) and e.cut == 8 for e in rig.events))
 
 
 def test_g3_closing_segments_is_progress_only_for_so_long(rig: Rig) -> None:
     assert rig.thread.tidying_for(time.monotonic()) == 0.0
     rig.thread.save(7, 8)
     assert rig.segments.closing.wait(5)
-    assert rig.until(lambda: rig.thread.tidying_for(time.monotonic() + 100) > 99)
+    until(lambda: rig.thread.tidying_for(time.monotonic() + 100) > 99)
     rig.segments.go.set()
-    assert rig.until(lambda: rig.thread.tidying_for(time.monotonic() + 100) == 0.0)
+    until(lambda: rig.thread.tidying_for(time.monotonic() + 100) == 0.0)
 
 
 def test_g3_segments_that_do_not_go_hold_the_thread_up_for_all_to_see(
@@ -190,9 +185,9 @@ def test_g3_segments_that_do_not_go_hold_the_thread_up_for_all_to_see(
     gone = threading.Event()
     monkeypatch.setattr(rig.segments, "drop", lambda: gone.wait(10))
     rig.thread.clear(sg.Stamp(2, 0, 2), drop=True)
-    assert rig.until(lambda: rig.thread.tidying_for(time.monotonic() + 100) > 99)
+    until(lambda: rig.thread.tidying_for(time.monotonic() + 100) > 99)
     gone.set()
-    assert rig.until(lambda: rig.thread.tidying_for(time.monotonic() + 100) == 0.0)
+    until(lambda: rig.thread.tidying_for(time.monotonic() + 100) == 0.0)
 
 
 def test_m2_a_full_queue_wakes_the_event_thread_as_soon_as_it_is_half_empty(rig: Rig) -> None:
@@ -204,7 +199,7 @@ def test_m2_a_full_queue_wakes_the_event_thread_as_soon_as_it_is_half_empty(rig:
     time.sleep(0.05)
     assert None not in rig.events, "the gate is closed: nothing is taken"
     rig.thread.open_gate(sg.Stamp(1, 0, 1), 1)
-    assert rig.until(lambda: rig.thread.submitted == 120)
+    until(lambda: rig.thread.submitted == 120)
     assert rig.events.count(None) == 1
 
 
@@ -215,7 +210,7 @@ def test_d3_a_cut_that_finds_the_gate_shut_drains_for_no_time(rig: Rig) -> None:
 
     def drained(cut: int) -> int:
         rig.thread.save(cut, cut + 1)
-        assert rig.until(lambda: any(isinstance(e, sg.Saved) and e.cut == cut for e in rig.events))
+        until(lambda: any(isinstance(e, sg.Saved) and e.cut == cut for e in rig.events))
         return rig.thread.drain_ms
 
     assert drained(1) < 1_000, "not the machine's uptime"
@@ -246,7 +241,7 @@ def test_75_the_storages_errors_count_for_nothing_and_all_others_do(
         rig.thread.place(sg.Stamp(1, 0, 1), {P0: 0})
         rig.thread.put(records(P0, 0, 5).continuing({P0: 0}))
         rig.thread.open_gate(sg.Stamp(1, 0, 1), 1)
-    assert rig.until(lambda: any(isinstance(e, sg.Trouble) for e in rig.events))
+    until(lambda: any(isinstance(e, sg.Trouble) for e in rig.events))
     (told,) = [e for e in rig.events if isinstance(e, sg.Trouble)]
     assert told.cause is cause
     assert str(error.args[0]) in told.why

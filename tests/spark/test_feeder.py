@@ -7,7 +7,6 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -30,6 +29,7 @@ from crkafka_core.spark import feeder, tables
 from crkafka_core.spark.feeder import BySpark
 from tests.rigs.landing import Landing
 from tests.rigs.memory import MemoryStore
+from tests.rigs.until import until
 
 pytestmark = pytest.mark.spark
 
@@ -68,13 +68,6 @@ def table_of(landing: Landing, name: str) -> Table:
     return landing.region.plane.read(lambda reader, row: plane.of(reader, name))
 
 
-def until(true: Callable[[], Any], seconds: float = 120.0) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
 def test_a_start_that_takes_long_is_told_of_while_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(still, "FIRST", 0.01)
     reports: list[str] = []
@@ -100,7 +93,7 @@ def test_a_write_that_takes_long_is_told_of_while_it_does_and_is_no_trouble(
     monkeypatch.setattr(still, "FIRST", 0.01)
     reports: list[str] = []
     trouble: list[str] = []
-    monkeypatch.setattr(feeder.tables, "advance", lambda *_, **__: until(lambda: len(reports) > 1, 20))
+    monkeypatch.setattr(feeder.tables, "advance", lambda *_, **__: until(lambda: len(reports) > 1))
     way = BySpark(landing.region, a_session, news=reports.append)
     way.open()
     Keeper(landing.region, way, tell=trouble.append)._write("typed", way.advance)
@@ -120,7 +113,7 @@ def test_what_is_due_when_a_write_ends_is_begun_at_once(landing: Landing, monkey
     running = kept(landing, a_session)
     landing.land(5)
     running.begin()
-    until(lambda: len(writes) > 2, 10)
+    until(lambda: len(writes) > 2, seconds=10)
     running.end()
 
 
@@ -205,7 +198,7 @@ def test_A7_the_process_that_feeds_is_seen_before_it_has_come_so_far_and_goes_on
     running = FeederProcess(landing.region, news=tokens.append)
     running.begin()
     try:
-        until(lambda: tokens, 60)
+        until(lambda: tokens, seconds=60)
         assert fed_by(landing, "typed")
         with DriverLease(landing.region.plane, plane.SPARK_FEEDER, "the process", token=tokens[0]):
             assert fed_by(landing, "typed") == "the process"
@@ -233,7 +226,7 @@ def test_nothing_is_told_of_a_write_that_its_host_has_cancelled(
     landing.land(1)
     running = kept(landing, a_session, tell=reports.append)
     running.begin()
-    until(lambda: running._running(), 20)
+    until(lambda: running._running(), seconds=20)
     running.end()
     assert cancelled.is_set() and not running._running()
     assert {text.rsplit(" for ", 1)[0] for text in reports if "next host" not in text} == {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from crkafka_core.spark import frames, segment_files
 from crkafka_core.spark.schema import with_checkpoint
 from tests.rigs.landing import Landing
 from tests.rigs.memory import MemoryStore
+from tests.rigs.until import until
 
 pytestmark = pytest.mark.spark
 
@@ -216,7 +216,4 @@ def test_a_read_holds_retirement_back_while_the_block_runs(spark: SparkSession, 
     with frames.held(spark, landing.region) as rows:
         assert holders() == 1
         assert rows.count() == 40
-    deadline = time.monotonic() + 5
-    while holders() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert holders() == 0
+    until(lambda: holders() == 0, seconds=5)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import socket
 import subprocess
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -21,14 +20,8 @@ from crkafka_core.plane import tables as plane
 from crkafka_core.region import feeder
 from crkafka_core.region.feeder import Feeder
 from crkafka_core.region.lease import DriverLease
+from tests.rigs.until import until
 from tests.tables.conftest import Lake, upto
-
-
-def until(lake: Lake, acknowledged: int, seconds: float = 10.0) -> None:
-    end = time.monotonic() + seconds
-    while lake.table().acknowledged < acknowledged:
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def test_a_merged_checkpoint_is_in_the_table_at_once_without_anybody_asking(lake: Lake) -> None:
@@ -37,23 +30,16 @@ def test_a_merged_checkpoint_is_in_the_table_at_once_without_anybody_asking(lake
     try:
         for n in range(1, 4):
             lake.land(5)
-            until(lake, n)
+            until(lambda n=n: lake.table().acknowledged >= n)  # type: ignore[misc]
         assert lake.places() == upto(15)
         lake.landing.rewind(1)
-        until_fenced(lake)
+        until(lambda: (table := lake.table()).fenced_epoch >= table.rewind_epoch)
         assert lake.places() == upto(5)
         lake.land(5)
-        until(lake, 4)
+        until(lambda: lake.table().acknowledged >= 4)
     finally:
         running.end()
     assert lake.places() == upto(10)
-
-
-def until_fenced(lake: Lake, seconds: float = 10.0) -> None:
-    end = time.monotonic() + seconds
-    while (table := lake.table()).fenced_epoch < table.rewind_epoch:
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def test_what_is_merged_last_is_adopted_before_it_ends(lake: Lake) -> None:

@@ -17,6 +17,7 @@ from crkafka_core.model.errors import Refused
 from crkafka_core.plane import tables as plane
 from crkafka_core.region import keeper
 from crkafka_core.region.feeder import Feeder
+from tests.rigs.until import until
 from tests.tables.conftest import Lake, upto
 
 
@@ -130,10 +131,7 @@ def test_an_object_store_that_takes_connections_and_says_nothing_stops_no_other_
             lake.land(5)
             if n == 1:
                 running.begin()
-            end = time.monotonic() + 20
-            while lake.table().acknowledged < n:
-                assert time.monotonic() < end
-                time.sleep(0.01)
+            until(lambda n=n: lake.table().acknowledged >= n)  # type: ignore[misc]
     finally:
         running._over.set()
     assert not running._runtime.ended(running._writing["away"], 0.0), "it still waits"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from crkafka_core.model.errors import ConfigError, CrkafkaError
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.redaction import redact_values
 from crkafka_core.verify.kafka_again import KafkaAgain
+from tests.rigs.until import until
 from tests.transport import conftest
 from tests.transport.conftest import Broker
 
@@ -43,13 +43,6 @@ def admin(properties: dict[str, str], timeout: float = 5.0) -> Iterator[KafkaAdm
         made.close()
 
 
-def wait_until(said: Callable[[], Any], within: float = 20.0) -> None:
-    end = time.monotonic() + within
-    while not said():
-        assert time.monotonic() < end, "did not come about"
-        time.sleep(0.1)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_right_connects_with_every_client_that_we_have(broker: Broker, kind: str) -> None:
     properties = broker.properties(kind)
@@ -63,7 +56,7 @@ def test_what_is_right_connects_with_every_client_that_we_have(broker: Broker, k
     consumer = clients.consumer({**properties, "auto.offset.reset": "earliest"})
     try:
         consumer.subscribe(["orders"])
-        wait_until(lambda: consumer.poll(0.2) or consumer.assignment())
+        until(lambda: consumer.poll(0.2) or consumer.assignment())
     finally:
         consumer.close()
 
@@ -214,7 +207,7 @@ def test_what_is_wrong_is_told_in_a_sentence_without_a_secret(broker: Broker, na
             given[key] = value.replace("THEIRS", str(broker.theirs.folder))
     with pytest.raises(error, match=said) as caught, admin(given, timeout=1.5) as asks:
         if "`security" not in said:  # there is a reason, and a busy broker may take longer than the question to give it
-            wait_until(lambda: asks._client.poll(0.1) or asks._refusal)
+            until(lambda: asks._client.poll(0.1) or asks._refusal)
         asks.cluster_id()
     assert "-word" not in str(caught.value)
 
@@ -228,7 +221,7 @@ def test_a_connection_that_goes_away_during_its_login_is_no_refused_login(broker
         there = {"bootstrap.servers": f"127.0.0.1:{listener.getsockname()[1]}"}
         consumer = clients.consumer({**properties, **there}, heard.append)
         try:
-            wait_until(lambda: consumer.poll(0.1) or any("mechanism handshake failed" in e.str() for e in heard))
+            until(lambda: consumer.poll(0.1) or any("mechanism handshake failed" in e.str() for e in heard))
         finally:
             consumer.close()
     assert KafkaError._AUTHENTICATION in [error.code() for error in heard]
@@ -267,7 +260,7 @@ def test_tokens_are_renewed_while_a_client_runs_and_are_secrets(broker: Broker) 
     before = len(conftest.TOKENS)
     with admin(broker.properties("OAUTH")) as asks:
         asks.cluster_id()
-        wait_until(lambda: asks.cluster_id() and len(conftest.TOKENS) > before + 1)
+        until(lambda: asks.cluster_id() and len(conftest.TOKENS) > before + 1)
         assert list(asks.topics(["orders"])) == ["orders"]
     assert conftest.TOKENS[-1] not in redact_values(f"refused: {conftest.TOKENS[-1]}")
 
@@ -292,12 +285,12 @@ def test_a_password_that_is_renewed_in_its_file_is_taken_without_a_restart(
     consumer = clients.consumer({**before, "group.id": "renewal"}, refused.append)
     try:
         consumer.subscribe(["orders"])
-        wait_until(lambda: consumer.poll(0.2) or consumer.assignment())
+        until(lambda: consumer.poll(0.2) or consumer.assignment())
         broker.password("second-word")
         file.write_text("second-word\n")
         with caplog.at_level(logging.WARNING):
-            wait_until(lambda: consumer.poll(0.2) or "credentials that their file contains now" in caplog.text)
-        wait_until(lambda: consumer.poll(0.2) or _answers(consumer))
+            until(lambda: consumer.poll(0.2) or "credentials that their file contains now" in caplog.text)
+        until(lambda: consumer.poll(0.2) or _answers(consumer))
         assert not [error for error in refused if isinstance(error_of(error, "x"), NotAllowed)]
         caplog.clear()
         with admin(before) as asks:  # a new client of a process that began with the old one
