@@ -31,6 +31,7 @@ from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.region import Region
 from tests.cli.conftest import Crkafka, python
 from tests.plane.conftest import Kit
+from tests.rigs.configs import configured
 
 
 def test_a_bad_level_or_format_gets_a_sentence(crkafka: Crkafka, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,19 +47,11 @@ def test_a_bad_level_or_format_gets_a_sentence(crkafka: Crkafka, monkeypatch: py
 def test_level_and_format_reach_members(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CRKAFKA_LOG", "debug")
     monkeypatch.setenv("CRKAFKA_LOG_FORMAT", "json")
-    config = RegionConfig.of(
-        region="r",
-        control_plane=f"sqlite:///{tmp_path}/x.db",
-        storage="s",
-        topics=["t"],
-        base=tmp_path,
-        kafka={"bootstrap.servers": "b:1", "group.id": "g"},
-    )
 
     class Hosted:
         plane: Any = None
 
-    Hosted.config = config  # type: ignore[attr-defined]
+    Hosted.config = configured(tmp_path)  # type: ignore[attr-defined]
     order = processes.open_host(Hosted(), None)._order  # type: ignore[arg-type]
     assert (order["log_level"], order["log_format"]) == ("DEBUG", "json")
 

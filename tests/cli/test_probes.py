@@ -27,7 +27,6 @@ from checkpoints_db.address import parse
 from checkpoints_db.store import SqlStore
 from crkafka_core.cli import hosting
 from crkafka_core.cli.status import health
-from crkafka_core.config import RegionConfig
 from crkafka_core.model.errors import ConfigError, ServiceUnavailable
 from crkafka_core.model.rows import Checkpoint, Table
 from crkafka_core.plane import advance, alarms, cuts, epochs, lateness, life, members, permits
@@ -35,6 +34,7 @@ from crkafka_core.plane import tables as plane_tables
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.region import Region, probes
 from crkafka_core.region.metrics import Timings, prometheus
+from tests.rigs.configs import configured
 from tests.rigs.players import PARTITIONS, Player, new_region
 
 MONITORING = Path(__file__).parents[2] / "docs" / "monitoring"
@@ -50,13 +50,7 @@ Samples = dict[str, list[tuple[dict[str, str], float]]]
 @pytest.fixture
 def region(tmp_path: Path) -> Iterator[Region]:
     """One merged checkpoint, one member, one declared table; as Kafka would leave it."""
-    config = RegionConfig.of(
-        region="orders",
-        control_plane=f"sqlite:///{tmp_path}/crkafka.db",
-        storage=str(tmp_path / "s"),
-        topics=["orders"],
-        kafka={"bootstrap.servers": "127.0.0.1:1", "group.id": "g"},
-    )
+    config = configured(tmp_path)
     initialise(config.control_plane)
     with Region.open(config) as made:
         plane = made.plane

@@ -28,6 +28,7 @@ from crkafka_core.region import Region
 from dagster_project import RegionResource, consistent_region
 from dagster_project.names import Names
 from tests.dagster import reconstructed
+from tests.rigs.configs import configured
 from tests.rigs.hand_member import HandMember
 from tests.rigs.landing import Landing
 
@@ -219,22 +220,10 @@ def keys() -> dict[str, Any]:
 @pytest.fixture
 def seat(tmp_path: Path, instance: dg.DagsterInstance, keys: dict[str, Any], no_broker: None) -> Iterator[Seat]:
     """A region that is made and started, without members."""
-    url = f"sqlite:///{tmp_path}/crkafka.db"
-    initialise(url)
-    config = RegionConfig.of(
-        base=tmp_path,
-        **{
-            "region": "orders",
-            "control_plane": url,
-            "storage": str(tmp_path / "segments"),
-            "kafka": {"bootstrap.servers": "localhost:1", "group.id": "orders"},
-            "topics": ["orders"],
-            "members": 1,
-            "trigger": {"manual": True},
-            "driver_lease": 3,
-            **keys,
-        },
-    )
+    kafka = {"bootstrap.servers": "localhost:1", "group.id": "orders"}
+    usual = {"kafka": kafka, "members": 1, "trigger": {"manual": True}, "driver_lease": 3}
+    config = configured(tmp_path, **{**usual, **keys})
+    initialise(config.control_plane)
     with Region.open(config) as region:
         region.init()
         yield Seat(config, consistent_region(config), instance, region)

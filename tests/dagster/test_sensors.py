@@ -22,6 +22,7 @@ from crkafka_core.region.feeder import Feeder
 from dagster_project import RegionResource, consistent_region
 from dagster_project.sensors.shared import attempt
 from tests.dagster.conftest import LandedSeat, Seat, failure
+from tests.rigs.configs import configured
 
 pytestmark = pytest.mark.dagster
 
@@ -75,15 +76,7 @@ def test_before_a_region_is_made_its_schedules_start_no_run_that_would_fail(
     tmp_path: Path, instance: dg.DagsterInstance, schedule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SPEC A2: on a shared instance somebody is alerted of each failure. Once it is made they do, also while SQL is away."""
-    url = f"sqlite:///{tmp_path}/crkafka.db"
-    config = RegionConfig.of(
-        base=tmp_path,
-        region="orders",
-        control_plane=url,
-        storage=str(tmp_path / "segments"),
-        kafka={"bootstrap.servers": "localhost:1", "group.id": "orders"},
-        topics=["orders"],
-    )
+    config = configured(tmp_path)
     defs = consistent_region(config)
 
     def evaluate() -> Any:
@@ -91,7 +84,7 @@ def test_before_a_region_is_made_its_schedules_start_no_run_that_would_fail(
             return defs.resolve_schedule_def(f"orders_{schedule}").evaluate_tick(context)
 
     assert "There is no control plane" in str(evaluate().skip_message)
-    initialise(url)
+    initialise(config.control_plane)
     assert "crkafka init" in str(evaluate().skip_message)
     with Region.open(config) as region:
         region.init()

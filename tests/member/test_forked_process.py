@@ -20,6 +20,7 @@ from crkafka_core.plane import life, roster
 from crkafka_core.plane.transact import open_plane
 from crkafka_core.protocol.signals import ExitKind
 from crkafka_core.testing.mock_broker import MockBroker
+from tests.rigs.configs import configured
 from tests.rigs.forked import ForkedProcess
 from tests.rigs.until import until
 
@@ -30,24 +31,15 @@ BOTH = pytest.mark.parametrize("launch", [LeashedProcess, ForkedProcess])
 def order(tmp_path: Path, mock_broker: MockBroker, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """Of a member whose region has one topic; what its Kafka client is called is in the environment alone."""
     monkeypatch.setenv("RACK_OF_TODAY", "left")
-    config = RegionConfig.of(
-        base=tmp_path,
-        region="orders",
-        control_plane=f"sqlite:///{tmp_path}/crkafka.db",
-        storage=str(tmp_path),
-        topics=["t"],
-        kafka={"bootstrap.servers": mock_broker.bootstrap, "group.id": "g", "client.rack": "${env:RACK_OF_TODAY}"},
-        trigger={"manual": True},
-        members=1,
-    )
+    kafka = {"bootstrap.servers": mock_broker.bootstrap, "group.id": "g", "client.rack": "${env:RACK_OF_TODAY}"}
+    config = configured(tmp_path, topics=["t"], kafka=kafka, trigger={"manual": True}, members=1)
     mock_broker.create_topic("t")
     checkpoints_db.initialise(config.control_plane)
     plane = open_plane(config)
     life.declare(plane.store, Region(name="orders", uid="uid", region_index=0))
     plane.do(lambda tx: life.start(tx, by="test"))
-    plane.do(
-        lambda tx: tx.set_region(head=1)
-    )  # else a member looks at the group first, which the mock broker does not describe
+    # Else a member looks at the group first, which the mock broker does not describe.
+    plane.do(lambda tx: tx.set_region(head=1))
     plane.store.close()
     return {"name": "orders/0", "config": config.to_json()}
 

@@ -11,30 +11,17 @@ from typing import Any
 
 import pytest
 
-from crkafka_core.config import RegionConfig
 from crkafka_core.hosts import processes, supervisor
 from crkafka_core.member.exit_codes import CODES, NO_RESTART, REFUSED
 from crkafka_core.model.rows import Region
 from crkafka_core.plane import life, members
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.protocol.signals import ExitKind
+from tests.rigs.configs import configured
 from tests.rigs.memory import MemoryStore
 from tests.rigs.simulation import simulate
 from tests.rigs.simulation.kafka import SimulatedAdmin
 from tests.rigs.simulation.plan import Fault, Plan
-
-
-def _config(folder: Path) -> RegionConfig:
-    return RegionConfig.of(
-        base=folder,
-        region="orders",
-        control_plane="sqlite:///x.db",
-        storage=str(folder),
-        topics=["t"],
-        members=1,
-        kafka={"bootstrap.servers": "localhost:1", "group.id": "g"},
-        trigger={"manual": True},
-    )
 
 
 class Ended:
@@ -71,7 +58,7 @@ def test_g5_who_ended_for_good_and_was_not_wanted_for_a_while_is_started_again(t
         started.append(order["name"])
         return Ended(REFUSED)
 
-    host = processes.ProcessHost(_config(tmp_path), plane, launch=launch)
+    host = processes.ProcessHost(configured(tmp_path, trigger={"manual": True}), plane, launch=launch)
     for wanted in (2, 2, 1, 2):
         plane.do(lambda tx, wanted=wanted: life.scale(tx, wanted, by="test"))
         host.turn(0.0)
@@ -94,7 +81,7 @@ def test_g3_who_was_superseded_is_started_again_once_the_other_process_is_gone(
         started.append(order["name"])
         return Ended(CODES[ExitKind.SUPERSEDED])
 
-    host = processes.ProcessHost(_config(tmp_path), plane, launch=launch)
+    host = processes.ProcessHost(configured(tmp_path, trigger={"manual": True}), plane, launch=launch)
     for _ in range(3):
         host.turn(0.0)
     assert started == ["orders/0"]
@@ -138,7 +125,7 @@ def test_g3_who_is_wanted_is_started_again_unless_superseded_or_refused(
     monkeypatch.setattr(processes.subprocess, "Popen", popen)
     plane = ControlPlane(MemoryStore(), "orders")
     _taken_over(plane)
-    host = processes.ProcessHost(_config(tmp_path), plane)
+    host = processes.ProcessHost(configured(tmp_path, trigger={"manual": True}), plane)
     host.begin()
     end = time.monotonic() + 30
     while len(started) < 2 and not host.given_up() and time.monotonic() < end:

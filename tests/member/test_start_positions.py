@@ -7,7 +7,6 @@ from typing import Any, cast
 
 import pytest
 
-from crkafka_core.config import RegionConfig
 from crkafka_core.kafka.admin import KafkaAdmin
 from crkafka_core.kafka.edge import Committed
 from crkafka_core.kafka.errors import KafkaUnavailable
@@ -15,6 +14,7 @@ from crkafka_core.member.start_positions import propose
 from crkafka_core.model.errors import ConfigError, CrkafkaError
 from crkafka_core.model.offsets import TP
 from crkafka_core.protocol.commit_metadata import CommitMetadata
+from tests.rigs.configs import configured
 
 TPS = [TP("t", p) for p in range(3)]
 
@@ -42,14 +42,7 @@ def _propose(
     adopt: str, *committed: Committed | None, leaderless: TP | None = None, born: bool = False, **keys: Any
 ) -> dict[TP, tuple[int, str]]:
     default = {"position": "default", "auto_offset_reset": "latest"} | ({"adopt": adopt} if adopt else {})
-    config = RegionConfig.of(
-        region="r",
-        control_plane="sqlite:///x.db",
-        storage="/tmp",
-        kafka={"bootstrap.servers": "x:1", "group.id": "g"},
-        topics=["t"],
-        **{"start": default, **keys},
-    )
+    config = configured(topics=["t"], **{"start": default, **keys})
     kafka = Kafka(*committed)
     kafka.leaderless = leaderless
     return propose(config, cast(KafkaAdmin, kafka), "new", TPS, born=born)

@@ -33,6 +33,7 @@ from crkafka_core.plane import life, members, pauses
 from crkafka_core.plane.member_plane import MemberPlane
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.protocol import signals as sg
+from tests.rigs.configs import configured
 from tests.rigs.memory import MemoryStore
 from tests.rigs.simulation import backup
 
@@ -342,11 +343,9 @@ NEW_GROUP = SimpleNamespace(
 def ends(plane: ControlPlane, edges: Edges, begun: list[Parts], refusal: str, **kafka: str) -> None:
     """A member that is started ends with this refusal."""
     kafka = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", **kafka}
-    sql = "sqlite:///not-used"
-    config = RegionConfig.of(region="orders", control_plane=sql, storage="/not-used", kafka=kafka, topics=["t"])
     try:
         with pytest.raises(ConfigError, match=refusal):
-            MemberProcess(config, plane, "orders/1", "h", edges).run(threading.Event(), begun.append)
+            MemberProcess(configured(kafka=kafka), plane, "orders/1", "h", edges).run(threading.Event(), begun.append)
     finally:
         for parts in begun:
             for thread in (parts.submitter, parts.observer, parts.resolver, parts.reporter, parts.watchdog):

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from crkafka_core.config import RegionConfig
 from crkafka_core.control import Reader, Tx
 from crkafka_core.member.offsets import OffsetManager
 from crkafka_core.model import limits
@@ -31,18 +30,12 @@ from crkafka_core.protocol.version import SPOKEN
 from crkafka_core.region import Region as Facade
 from crkafka_core.segments.batch import Run
 from tests.plane.conftest import P0, P1, Kit
+from tests.rigs.configs import configured
 from tests.rigs.memory import MemoryStore
 
 
 def test_G2_assigning_by_hand_is_refused_with_the_reason() -> None:
-    config = RegionConfig.of(
-        region="orders",
-        control_plane="sqlite:///x.db",
-        storage="s",
-        topics=["t"],
-        kafka={"bootstrap.servers": "localhost:1", "group.id": "g"},
-    )
-    region = Facade(config, ControlPlane(MemoryStore(), "orders"))
+    region = Facade(configured(), ControlPlane(MemoryStore(), "orders"))
     for act in (region.assign, region.unassign):
         with pytest.raises(ManualAssignment, match=r"t\[1\].*'g'.*shares its partitions"):
             act([P1])

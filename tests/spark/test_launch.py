@@ -25,6 +25,7 @@ from crkafka_core.model.phase import Phase
 from crkafka_core.spark import java_log, launch
 from crkafka_core.spark import session as sessions
 from crkafka_core.spark.host import SparkHost
+from tests.rigs.configs import configured
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -81,9 +82,7 @@ Opened = tuple[subprocess.Popen[str], Path, str]
 
 
 def config(folder: Path, conf: dict[str, str], **more: Any) -> RegionConfig:
-    kafka = {"bootstrap.servers": "localhost:1", "group.id": "g"}
-    needed = {"control_plane": "sqlite:///x.db", "storage": "s", "topics": ["t"], "kafka": kafka}
-    return RegionConfig.of(base=folder, region="orders", **needed, host={"spark": "local[1]", "conf": conf}, **more)
+    return configured(folder, host={"spark": "local[1]", "conf": conf}, **more)
 
 
 @pytest.fixture(scope="module")

@@ -13,11 +13,11 @@ from typing import Any
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from crkafka_core.config import RegionConfig
 from crkafka_core.lake.handle import Opened
 from crkafka_core.plane import permits
 from crkafka_core.verify import in_tables
 from crkafka_core.verify.verdict import Findings
+from tests.rigs.configs import configured
 from tests.rigs.landing import Landing
 from tests.rigs.memory import MemoryStore
 
@@ -76,18 +76,7 @@ class Made:
         return findings
 
     def opened(self, tables: list[dict[str, Any]]) -> Opened:
-        landed_config = self.landing.config
-        config = RegionConfig.of(
-            base=self.folder,
-            region=landed_config.region,
-            control_plane=landed_config.control_plane,
-            storage=landed_config.storage,
-            kafka=dict(landed_config.kafka),
-            topics=list(landed_config.topics or ()),
-            members=landed_config.members,
-            tables=tables,
-        )
-        return Opened(config, self.landing.region.plane)
+        return Opened(configured(self.folder, tables=tables), self.landing.region.plane)
 
 
 def some(rows: int) -> pa.Table:

@@ -15,7 +15,6 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import ResourceType
 
 from crkafka_core.cli import checks
-from crkafka_core.config import RegionConfig
 from crkafka_core.kafka import clients
 from crkafka_core.kafka.admin import KafkaAdmin
 from crkafka_core.kafka.errors import KafkaFailed, KafkaUnavailable, NotAllowed, error_of
@@ -24,6 +23,7 @@ from crkafka_core.model.errors import ConfigError, CrkafkaError
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.redaction import redact_values
 from crkafka_core.verify.kafka_again import KafkaAgain
+from tests.rigs.configs import configured
 from tests.rigs.until import until
 from tests.transport import conftest
 from tests.transport.conftest import Broker
@@ -63,13 +63,8 @@ def test_what_is_right_connects_with_every_client_that_we_have(broker: Broker, k
 
 def test_whoever_may_read_the_topic_and_the_group_may_do_all_that_is_needed(broker: Broker, tmp_path: Path) -> None:
     properties = {**broker.properties("SCRAM"), "sasl.username": "bob"}
-    config = RegionConfig.of(
-        region="r",
-        control_plane=f"sqlite:///{tmp_path}/c.db",
-        storage=str(tmp_path),
-        topics=["few"],
-        kafka={**properties, "sasl.password": "${env:ANY}"},
-    ).model_copy(update={"kafka": properties})
+    config = configured(tmp_path, topics=["few"], kafka={**properties, "sasl.password": "${env:ANY}"})
+    config = config.model_copy(update={"kafka": properties})
     broker.password("first-word", "bob")
     broker.cluster.topics.create("few", 1)
     producer = Producer({"bootstrap.servers": broker.cluster.bootstrap})
@@ -272,14 +267,7 @@ def test_a_password_that_is_renewed_in_its_file_is_taken_without_a_restart(
     file = tmp_path / "password"
     file.write_text("first-word\n")
     given = broker.properties("SCRAM")
-    config = RegionConfig.of(
-        region="r",
-        control_plane="sqlite:///x.db",
-        storage="s",
-        topics=["orders"],
-        base=tmp_path,
-        kafka={**given, "sasl.password": f"${{file:{file}}}"},
-    )
+    config = configured(tmp_path, kafka={**given, "sasl.password": f"${{file:{file}}}"})
     refused: list[Any] = []
     before = config.resolved_kafka()
     consumer = clients.consumer({**before, "group.id": "renewal"}, refused.append)
