@@ -1,4 +1,4 @@
-"""Stand-ins of object stores as fixtures: Moto's S3, and Azurite, which npm installs; a test that uses Azurite is only in `make soak`.
+"""Stand-ins of object stores as fixtures: Moto's S3; in `make soak` Azurite, which npm installs, and fake-gcs-server, which Go builds.
 
 A bucket of your own is one more store: its URL in CRKAFKA_BUCKET, its options as JSON in CRKAFKA_BUCKET_OPTIONS.
 """
@@ -30,6 +30,7 @@ STORES = ("s3", pytest.param("azure", marks=pytest.mark.soak), *(["given"] if GI
 ACCOUNT = "devstoreaccount1"
 _KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 """The account of each Azurite, which its documentation names."""
+FAKE_GCS = "github.com/fsouza/fake-gcs-server@v1.56.1"
 
 
 @contextmanager
@@ -57,6 +58,19 @@ def azurite() -> Iterator[str]:
     command = [str(server), "--inMemoryPersistence", "--silent", "--skipApiVersionCheck", "--blobPort", str(port)]
     with running(command, port, folder):
         yield f"http://127.0.0.1:{port}/{ACCOUNT}"
+
+
+@pytest.fixture(scope="session")
+def fake_gcs() -> Iterator[str]:
+    """Address of fake-gcs-server, which Go builds into the cache for the first test. It takes no uploads by XML, so none of obstore."""
+    folder, (port,) = cache_folder() / "go", free_ports(1)
+    server = folder / "bin" / "fake-gcs-server"
+    if not server.exists():
+        go = {"GOBIN": str(server.parent), "GOPATH": str(folder), "GOFLAGS": "-modcacherw"}
+        subprocess.run(["go", "install", FAKE_GCS], env=os.environ | go, check=True)
+    place = ["-host", "127.0.0.1", "-port", str(port), "-public-host", f"127.0.0.1:{port}"]
+    with running([str(server), "-scheme", "http", "-backend", "memory", "-log-level", "error", *place], port, folder):
+        yield f"http://127.0.0.1:{port}"
 
 
 @pytest.fixture
