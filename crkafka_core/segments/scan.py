@@ -165,18 +165,12 @@ def _as_written(rows: T, wanted: pa.Schema) -> T:
     return rows.replace_schema_metadata(None)  # the footer's metadata is true of this file only
 
 
-def read_segment(storage: Storage, path: str, columns: list[str] | None = None) -> pa.Table:
-    """All rows of a segment in file order; only the named columns."""
-    return read_with_topics(storage, path, columns)[0]
-
-
-def read_with_topics(storage: Storage, path: str, columns: list[str] | None = None) -> tuple[pa.Table, dict[str, str]]:
-    """All rows of a segment, and the ids of its topics."""
+def read_with_topics(storage: Storage, path: str, columns: list[str]) -> tuple[pa.Table, dict[str, str]]:
+    """These columns of all rows of a segment in file order, and the ids of its topics."""
     with storage.open_read(path) as source, storage_errors("Reading", storage.uri(path)):
         file = pq.ParquetFile(source)
-        table = file.read(columns=columns)
-    wanted = SEGMENT if columns is None else pa.schema([SEGMENT.field(name) for name in columns])
-    return table.cast(wanted), json.loads((file.metadata.metadata or {}).get(TOPIC_IDS.encode(), b"{}"))
+        table = file.read(columns=columns).cast(pa.schema([SEGMENT.field(name) for name in columns]))
+    return table, json.loads((file.metadata.metadata or {}).get(TOPIC_IDS.encode(), b"{}"))
 
 
 def hash_of(storage: Storage, path: str) -> tuple[str, int]:

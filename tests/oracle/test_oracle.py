@@ -30,7 +30,7 @@ from crkafka_core.model.rows import (
 from crkafka_core.plane import events, reading, resets, retire
 from crkafka_core.protocol.commit_metadata import CommitMetadata
 from crkafka_core.segments.batch import SCHEMA, Batch
-from crkafka_core.segments.scan import hash_of, read_segment
+from crkafka_core.segments.scan import hash_of, read_with_topics
 from crkafka_core.segments.writer import SegmentWriter
 from crkafka_core.verify import verify as verifying
 from crkafka_core.verify.committed import commits
@@ -87,7 +87,7 @@ class Landed:
     def rewrite(self, checkpoint: int, change: Callable[[pa.Table], pa.Table], *, honest: bool = True) -> None:
         """Another file in place of a segment; `honest`: with its row made to fit, so that only the content is wrong."""
         segment = self.segment(checkpoint)
-        table = change(read_segment(self.landing.storage, segment.path, SCHEMA.names)).combine_chunks()
+        table = change(read_with_topics(self.landing.storage, segment.path, SCHEMA.names)[0]).combine_chunks()
         self.landing.storage.delete(segment.path)
         writer = SegmentWriter(self.landing.storage, segment.path)
         whole = records(P0, 0, 1)

@@ -14,13 +14,17 @@ from crkafka_core.model.segment import Span
 from crkafka_core.segments.batch import CHECKPOINT, SEGMENT, numbered
 from crkafka_core.segments.constants import CONSTANTS
 from crkafka_core.segments.errors import SegmentExists, SegmentMissing
-from crkafka_core.segments.scan import hash_of, read_segment
+from crkafka_core.segments.scan import hash_of, read_with_topics
 from crkafka_core.segments.storage import Storage
 from crkafka_core.segments.writer import COMPRESSIONS, MERGED, SegmentWriter
 from tests.segments.conftest import MakeBatch
 
 A0, B1 = TP("a", 0), TP("b", 1)
 PATH = "uid/00000001/inc-7-1.parquet"
+
+
+def read_segment(storage: Storage, path: str, columns: list[str] = SEGMENT.names) -> pa.Table:
+    return read_with_topics(storage, path, columns)[0]
 
 
 def test_what_was_written_is_read_back_in_order_with_rows_bytes_hash_and_spans(
