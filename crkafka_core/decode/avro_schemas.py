@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from crkafka_core.config.json_columns import NoColumns
+from crkafka_core.config.json_columns import MOST, NoColumns
 from crkafka_core.decode.registry import Registry, Schema
 
 _PRIMITIVE = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
@@ -112,22 +112,18 @@ def _parts(schema: Mapping[str, Any]) -> list[Any]:
     return [schema["type"], schema.get("items"), schema.get("values"), *(f["type"] for f in schema.get("fields", ()))]
 
 
-def counts_nothing(schema: Any) -> bool:
-    """Whether a parsed schema has a list whose items have no bytes: nulls, or records of nulls."""
-    named: Named = {}
-    _collect(schema, "", named)
-    return _counts_nothing(schema, _Sizes(named))
-
-
-def most_fields(schema: Any) -> int:
-    """Largest minimum of fields, nested ones included, that a record of a parsed schema has with however few bytes.
+def check_sizes(schema: Any) -> None:
+    """Refuse a parsed schema whose records may be large with few bytes: ValueError.
 
     Fields in a union or list are not counted: they exist only if the bytes have them.
     """
     named: Named = {}
     _collect(schema, "", named)
     sizes = _Sizes(named)
-    return max(map(sizes.fields, named), default=0)
+    if max(map(sizes.fields, named), default=0) > MOST:
+        raise ValueError(f"it has more than {MOST:,} fields within each other")
+    if _counts_nothing(schema, sizes):
+        raise ValueError("it has a list whose items have no bytes, so that a damaged record could count to any number")
 
 
 class _Sizes:
@@ -165,6 +161,7 @@ class _Sizes:
 
 
 def _counts_nothing(schema: Any, sizes: _Sizes) -> bool:
+    """Whether it has a list whose items have no bytes: nulls, or records of nulls."""
     if isinstance(schema, list):
         return any(_counts_nothing(each, sizes) for each in schema)
     if not isinstance(schema, dict):

@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import types as of
 
-from crkafka_core.config.json_columns import MOST
 from crkafka_core.decode import avro_bulk, avro_schemas, protobuf_bulk
 from crkafka_core.decode.cursor import Cursor, blobs, placed
 from crkafka_core.decode.fitting import Misfit, has
@@ -226,10 +225,7 @@ def _parsed(writer: Any, latest: Any) -> Any:
     import fastavro
 
     parsed = fastavro.parse_schema(writer if latest is None else avro_schemas.read_as(writer, latest))
-    if avro_schemas.most_fields(parsed) > MOST:
-        raise ValueError(f"it has more than {MOST:,} fields within each other")
-    if avro_schemas.counts_nothing(parsed):
-        raise ValueError("it has a list whose items have no bytes, so that a damaged record could count to any number")
+    avro_schemas.check_sizes(parsed)
     return parsed
 
 
