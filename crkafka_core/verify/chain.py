@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.plural import plural
@@ -29,57 +31,45 @@ def coverage(history: History, findings: Findings) -> None:
     parent = history.on_line[0].parent if history.on_line else 0
     if parent:
         findings.note(f"the archive begins at checkpoint {history.on_line[0].id}; what came before it is not known")
-    chains = _Chains(history, findings, whole=parent == 0)
+    whole, last = parent == 0, dict[TP, _Last]()
     for c in history.on_line:
         if c.parent != parent:
             findings.add("I1", f"its parent is {c.parent}, the line goes on from {parent}", c.id)
         parent = c.id
-        if c.status is CheckpointStatus.RETIRED:
-            chains.retired(c)
-        else:
-            chains.merged(c)
+        ranges, archive = _ranges(history, c), c.status is CheckpointStatus.RETIRED
+        for tp in sorted(last.keys() - ranges.keys()) if not archive else ():
+            findings.add("I1", f"{tp} is on the line before it, and missing from it", c.id, tp)
+        for tp, (topic_id, start, stop) in sorted(ranges.items()):
+            before = last.get(tp)
+            due = before.stop if before is not None and before.topic_id == topic_id else None
+            if due is None and (before is not None or not archive):
+                due = history.firsts.get((topic_id, tp))
+                if due is None and not archive:
+                    findings.add("I1", f"{tp} has no initial offset", c.id, tp)
+            if stop < start:
+                findings.add("I1", f"{tp} goes back from {start} to {stop}", c.id, tp, start)
+            gaps = range(before.checkpoint if before is not None else 0, c.parent + 1)
+            known = archive or whole or before is not None
+            if known and due is not None and start != due and not history.gap(gaps, tp, start):
+                what = "overlaps" if start < due else "leaves out records before"
+                text = f"{tp} begins at {start} and {what} what its parent {c.parent} left at {due}"
+                findings.add("I1", text, c.id, tp, min(start, due))
+            last[tp] = _Last(c.id, topic_id, stop)
 
 
-class _Chains:
-    """The range of each partition, from one checkpoint of the line to the next."""
+class _Last(NamedTuple):
+    """The last checkpoint that names a partition, and where it left it: archives leave out a partition without records (SPEC T2)."""
 
-    def __init__(self, history: History, findings: Findings, *, whole: bool) -> None:
-        """`whole`: the line is known from birth on."""
-        self._history, self._findings, self._whole = history, findings, whole
-        self._at: dict[TP, int] = {}
-        self._ids: dict[TP, str] = {}
-        self._last_named: dict[TP, int] = {}
-        """Partition → the last checkpoint that names it: archives leave out a partition that had no records (SPEC T2)."""
+    checkpoint: int
+    topic_id: str
+    stop: int
 
-    def retired(self, c: Checkpoint) -> None:
-        for tp, topic_id, start, stop, _ in archived(c):
-            due = (
-                self._at.get(tp)
-                if self._ids.get(tp, topic_id) == topic_id
-                else self._history.firsts.get((topic_id, tp))
-            )
-            self._follows(c, tp, topic_id, start, stop, due)
 
-    def merged(self, c: Checkpoint) -> None:
-        rows = self._history.merged.get(c.id, {})
-        for tp in sorted(self._at.keys() - rows.keys()):
-            self._findings.add("I1", f"{tp} is on the line before it, and missing from it", c.id, tp)
-        for tp, m in sorted(rows.items()):
-            due = self._at.get(tp) if self._ids.get(tp, m.topic_id) == m.topic_id else None
-            if due is None and (due := self._history.firsts.get((m.topic_id, tp))) is None:
-                self._findings.add("I1", f"{tp} has no initial offset", c.id, tp)
-            known = due if self._whole or tp in self._at else None
-            self._follows(c, tp, m.topic_id, m.from_offset, m.to_offset, known)
-
-    def _follows(self, c: Checkpoint, tp: TP, topic_id: str, start: int, stop: int, due: int | None) -> None:
-        if stop < start:
-            self._findings.add("I1", f"{tp} goes back from {start} to {stop}", c.id, tp, start)
-        gaps = range(self._last_named.get(tp, 0), c.parent + 1)
-        if due is not None and start != due and not self._history.gap(gaps, tp, start):
-            what = "overlaps" if start < due else "leaves out records before"
-            text = f"{tp} begins at {start} and {what} what its parent {c.parent} left at {due}"
-            self._findings.add("I1", text, c.id, tp, min(start, due))
-        self._at[tp], self._ids[tp], self._last_named[tp] = stop, topic_id, c.id
+def _ranges(history: History, c: Checkpoint) -> dict[TP, tuple[str, int, int]]:
+    """Partition → id of its topic and range."""
+    if c.status is CheckpointStatus.RETIRED:
+        return {tp: (topic_id, start, stop) for tp, topic_id, start, stop, _ in archived(c)}
+    return {tp: (m.topic_id, m.from_offset, m.to_offset) for tp, m in history.merged.get(c.id, {}).items()}
 
 
 def determinism(history: History, findings: Findings) -> None:
