@@ -82,55 +82,47 @@ class _RowByRow:
         """(table, checkpoint) → rows."""
         self.offsets: dict[tuple[int, TP], list[np.ndarray]] = {}
         """(checkpoint, partition) → offsets of its rows; filled only if another table of the shape needs them."""
-        self._left = set(tables.state.live)
+        self.pending: dict[int, dict[TP, list[np.ndarray]]] = {i: {} for i in tables.state.live}
+        """Checkpoint → partition → offsets of its rows, until they are judged."""
 
     def run(self) -> None:
         """Read the files by their least checkpoint, and judge a checkpoint once no later file can have rows of it."""
         everything = [(table, file) for table in self.family for file in self.tables.files(table)]
         everything.sort(key=lambda each: NULL if each[1].least is None else each[1].least)
-        pending: dict[int, dict[TP, list[np.ndarray]]] = {}
         for at, (table, file) in enumerate(everything):
             columns = self.tables.place_columns(table) if self.tables.placed else []
             for batch in self.tables.batches(table, file, [*columns, CHECKPOINT]):
-                self._sort_in(pending, table, file, batch)
+                self._sort_in(table, file, columns, batch)
             coming = everything[at + 1][1].least if at + 1 < len(everything) else None
-            self._judge_all(pending, [c for c in pending if coming is not None and c < coming])
-        self._judge_all(pending, [*pending, *(c for c in self._left if c not in pending)])
+            self._judge_all([c for c in self.pending if coming is not None and c < coming])
+        self._judge_all([*self.pending])
         for table in self.family:
             self._as_committed(table)
 
-    def _sort_in(
-        self, pending: dict[int, dict[TP, list[np.ndarray]]], table: Table, file: DataFile, batch: pa.RecordBatch
-    ) -> None:
-        topic, partition, offset = (
-            pa.repeat("", batch.num_rows),
-            pa.repeat(0, batch.num_rows),
-            pa.repeat(0, batch.num_rows),
-        )
-        if self.tables.placed:
-            topic, partition, offset = (batch.column(name) for name in self.tables.place_columns(table))
+    def _sort_in(self, table: Table, file: DataFile, columns: Sequence[str], batch: pa.RecordBatch) -> None:
+        nothing = (pa.repeat(value, batch.num_rows) for value in ("", 0, 0))
+        topic, partition, offset = map(batch.column, columns) if columns else nothing
         if not (pa.types.is_integer(partition.type) and pa.types.is_integer(offset.type)):
             raise other_columns(file)  # another program may have given them another type
         offsets = whole(offset)
         for checkpoint, tp, rows in by_partition(topic, partition, whole(batch.column(CHECKPOINT))):
-            pending.setdefault(checkpoint, {}).setdefault(tp, []).append(offsets[rows])
+            self.pending.setdefault(checkpoint, {}).setdefault(tp, []).append(offsets[rows])
             self.counts[table.name, checkpoint] += len(rows)
-            if not self.whole and self.tables.placed:
+            if not self.whole and columns:
                 self.offsets.setdefault((checkpoint, tp), []).append(offsets[rows])
 
-    def _judge_all(self, pending: dict[int, dict[TP, list[np.ndarray]]], ids: Collection[int]) -> None:
+    def _judge_all(self, ids: Collection[int]) -> None:
         for checkpoint in sorted(ids):
-            self._left.discard(checkpoint)
-            rows = {tp: np.sort(np.concatenate(parts)) for tp, parts in pending.pop(checkpoint, {}).items()}
+            rows = {tp: np.sort(np.concatenate(parts)) for tp, parts in self.pending.pop(checkpoint).items()}
             if checkpoint in self.tables.expected:
                 self._judge(checkpoint, rows)
             elif checkpoint == NULL or not self.tables.belongs(checkpoint):
-                tp, count = min(rows), plural(sum(map(len, rows.values())), "row")
+                tp, stray = min(rows), plural(sum(map(len, rows.values())), "row")
                 place = (tp, int(rows[tp][0])) if self.tables.placed else (None, None)
-                no = (
-                    "no checkpoint that belongs there" if checkpoint == NULL else "a checkpoint that is not on the line"
+                of_which = (
+                    "a checkpoint that is not on the line" if checkpoint != NULL else "no checkpoint that belongs there"
                 )
-                self._say(f"{count} of {no}", max(checkpoint, 0), *place)
+                self._say(f"{stray} of {of_which}", max(checkpoint, 0), *place)
 
     def _say(self, text: str, checkpoint: int, tp: TP | None = None, offset: int | None = None) -> None:
         self.tables.say(self.family, text, checkpoint, tp, offset)
