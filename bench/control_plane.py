@@ -24,9 +24,10 @@ from crkafka_core.model.limits import Limits
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Event, MergedOffset, Region
 from crkafka_core.model.segment import ClosedSegment, Span, segment_path
-from crkafka_core.plane import advance, contributions, cuts, life, members, merging, roster, starts, view
+from crkafka_core.plane import advance, contributions, cuts, life, member_plane, members, roster, starts
 from crkafka_core.plane.contributions import Part
 from crkafka_core.plane.transact import ControlPlane
+from tests.rigs.merging import merge_cut
 
 
 class Crowd:
@@ -81,7 +82,7 @@ class Crowd:
         for name in self.names:
             part = self._part(opened, name)
             self.plane.do(lambda tx, part=part: contributions.contribute(tx, part))  # type: ignore[misc]
-        self.plane.do(lambda tx: merging.merge(tx, opened.id))
+        self.plane.do(lambda tx: merge_cut(tx, opened.id))
         done = time.perf_counter()
         self.at = {tp: offset + 10 for tp, offset in self.at.items()}
         return done - started, done - fixed
@@ -204,7 +205,7 @@ def idle_regions(store: SqlStore, server: Postgres, seconds: float) -> Figure:
         version, renewed = 0, time.monotonic()
         while not stop.is_set():
             version = store.wait(name, version, 5.0)
-            plane.read(lambda reader, row: view.desired(reader, row, roster.all_of(reader), me, f"{me}@1"))
+            plane.read(lambda reader, row: member_plane.desired(reader, row, roster.all_of(reader), me, f"{me}@1"))
             if time.monotonic() - renewed > Limits().renew_every:
                 plane.do(lambda tx: members.renew(tx, me, f"{me}@1"))
                 renewed = time.monotonic()

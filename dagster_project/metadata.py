@@ -57,9 +57,9 @@ def landed(reader: Reader, records: dg.AssetKey, ids: Sequence[int]) -> list[dg.
     """Materializations of the records: their segments are there, the merge has published them (SPEC C7)."""
     if not ids:
         return []
-    merged = list(checkpoints.named(reader, ids).values())
+    merged = checkpoints.within(reader, ids)
     spans = ranges(reader, merged)
-    parents = checkpoints.named(reader, {c.parent for c in merged})
+    parents = {c.id: c for c in checkpoints.within(reader, {c.parent for c in merged})}
     return [
         dg.AssetMaterialization(
             asset_key=records, partition=key_of(c.id), metadata=of_checkpoint(c, parents.get(c.parent), spans[c.id])

@@ -26,7 +26,7 @@ _SHOWN = 5
 
 def note(region: Handle, records: Records) -> dict[int, int]:
     """Checkpoint → how many of the records it has; all of them are noted as erased, or none and the first unknown ones are named."""
-    where = region.plane.read(lambda reader, _: erasure.found(reader, records))
+    where = region.plane.read(lambda reader, _: erasure.locate(reader, records))
     missing = {(tp, offset) for tp, offsets in records.items() for offset in offsets}
     for checkpoint, of in where.items():
         there = _there(region, checkpoint, of)

@@ -26,7 +26,7 @@ from crkafka_core.lake.write import Write
 from crkafka_core.model.errors import Refused
 from crkafka_core.model.rows import Table
 from crkafka_core.plane import permits
-from crkafka_core.plane.contents import State, how_to_fill_anew
+from crkafka_core.plane.contents import State, how_to_refill
 from crkafka_core.segments.errors import SegmentMissing
 
 Ids = npt.NDArray[np.int64]
@@ -188,7 +188,7 @@ def refuse_rewrite(region: Handle, table: Table, *, joined: str = "") -> None:
     raise Refused(
         f"Table {table.name} of region {table.region} keeps the last record of each {', '.join(keys_of(region.config, table))}: rows of "
         "single checkpoints cannot be written again.",
-        hint=back + how_to_fill_anew(table.name),
+        hint=back + how_to_refill(table.name),
     )
 
 
@@ -199,7 +199,7 @@ class Gone(Refused):
 def gone_for_good(table: Table, state: State, why: str) -> Gone:
     return Gone(
         f"Table {table.name} at {table.path} cannot go back to checkpoint {state.checkpoint}, its version {state.version}: {why}.",
-        hint=f"{how_to_fill_anew(table.name)} How long others keep old versions, their own settings say (docs/cdc.md).",
+        hint=f"{how_to_refill(table.name)} How long others keep old versions, their own settings say (docs/cdc.md).",
     )
 
 

@@ -68,7 +68,8 @@ def check(region: Handle, permit: Permit, snapshot: Snapshot | None) -> tuple[St
 
     def ask(reader: Reader, row: Region) -> tuple[Standing, int, bool, int]:
         now = tables.of(reader, table.name)
-        follows = permit.commit.kind == tables.FENCE and permits.after_restored(reader, now)
+        # After a restored backup the table may be newer than SQL (SPEC G10).
+        follows = permit.commit.kind == tables.FENCE and restored.went_on(reader, after=now.fenced_epoch)
         return standing(reader, now, stamp), permits.last_number(reader, now), follows, now.acknowledged
 
     of, last, follows_restored, acknowledged = region.plane.read(ask)

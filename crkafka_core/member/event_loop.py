@@ -37,7 +37,6 @@ from crkafka_core.model.rows import ResetCause
 from crkafka_core.protocol import machine, state
 from crkafka_core.protocol import signals as sg
 from crkafka_core.protocol.commit_metadata import CommitMetadata
-from crkafka_core.protocol.marks import paused
 from crkafka_core.segments.batch import Unreadable
 
 _log = logging.getLogger(__name__)
@@ -252,7 +251,7 @@ class EventLoop:
         wanted: set[TP] = set()
         if self.state.fetches and not keep and self.state.held is not None:
             marks = self._marks()
-            wanted = {tp for tp in self.state.held if not paused(tp, marks, self._name)}
+            wanted = {tp for tp in self.state.held if not any(m.pauses(tp, self._name) for m in marks)}
         self._consumer.flow(wanted)
         return bool(wanted)
 
@@ -273,7 +272,7 @@ class EventLoop:
         return {
             tp: max(offset, self.ends.get(tp, -1))
             for tp, offset in nexts.items()
-            if tp not in waiting and not paused(tp, marks, self._name)
+            if tp not in waiting and not any(m.pauses(tp, self._name) for m in marks)
         }
 
     # Effects

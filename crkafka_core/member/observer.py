@@ -15,7 +15,7 @@ from crkafka_core.model.errors import CrkafkaError, NoSuchRegion, SchemaError, S
 from crkafka_core.model.limits import Limits
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Member, Region
-from crkafka_core.plane import advance, members, roster, settling, view
+from crkafka_core.plane import advance, member_plane, members, roster, settling
 from crkafka_core.plane.member_plane import MemberPlane
 from crkafka_core.protocol import signals as sg
 from crkafka_core.protocol.settle import live, one_generation
@@ -97,7 +97,7 @@ class Observer(Loop):
         desired, due, peers, lease = self._plane.read(self._snapshot)
         # Who began before the limits were changed, or after that, has another one.
         self._losses.lease = max(self._lease, lease)
-        self._plane.observed(desired.epoch, desired.version, desired.head, desired.opened)
+        self._plane.observed(desired)
         if desired != self._last or self._kicked.is_set():
             self._kicked.clear()
             self._post(sg.Observed(desired))
@@ -138,7 +138,7 @@ class Observer(Loop):
     def _snapshot(self, reader: Reader, region: Region) -> tuple[Desired, bool, list[Member], float]:
         rows = roster.all_of(reader)
         plane = self._plane
-        desired = view.desired(reader, region, rows, plane.name, plane.incarnation, plane.launched)
+        desired = member_plane.desired(reader, region, rows, plane.name, plane.incarnation, plane.launched)
         peers = live(rows)
         return desired, advance.due(reader, region, peers), peers, stored.of(region).session_timeout
 

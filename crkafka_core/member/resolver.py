@@ -148,7 +148,7 @@ class Resolver(Loop):
         clients = self._admin.client_ids(group)
         strangers, named = self._plane.read(
             lambda reader, region: (
-                alarms.foreign(region, clients),
+                sorted(c for c in clients if alarms.is_foreign(region.uid, region.name, c)),
                 events.raised(reader, region, events.STRANGERS) is not None,
             )
         )
@@ -228,9 +228,9 @@ class Resolver(Loop):
     def _known(self, ids: Mapping[TP, str], epoch: int) -> starts.Resolved:
         """The starts that SQL knows. A recreated topic is forgotten first, where gaps are accepted (SPEC S4)."""
         known = self._plane.read(lambda reader, region: starts.lookup(reader, region, ids))
-        if not known.made_anew or self._config.data_loss != "gap":
+        if not known.recreated or self._config.data_loss != "gap":
             return known
-        for topic in {tp.topic for tp in known.made_anew}:
+        for topic in {tp.topic for tp in known.recreated}:
             by = f"{self._plane.name}: the topic was recreated, and data_loss is gap"
             self._plane.do(partial(starts.forget, topic=topic, by=by), epoch=epoch)
         return self._plane.read(lambda reader, region: starts.lookup(reader, region, ids))

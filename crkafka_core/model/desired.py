@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from crkafka_core.model.offsets import TP
@@ -33,6 +34,20 @@ class Mark:
     what: str
     member: str = ""
     """The member that it applies to; empty: any holder of the partition."""
+
+    def pauses(self, tp: TP, holder: str) -> bool:
+        """Whether it pauses this partition while `holder` has it."""
+        if self.member not in ("", holder):
+            return False
+        match self.kind:
+            case "partition":
+                return self.what == str(tp)
+            case "topic":
+                return self.what == tp.topic
+            case "pattern":
+                return re.search(self.what, tp.topic) is not None
+            case _:
+                return self.what == holder
 
 
 @dataclass(frozen=True)

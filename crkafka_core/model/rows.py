@@ -194,6 +194,10 @@ class Segment(RegionRow):
         return [Span(TP(topic, partition), *rest) for topic, partition, *rest in json.loads(self.spans_json)]
 
 
+PARTS: tuple[type[Row], ...] = (Filler, Contribution, ContributedOffset, Segment)
+"""Rows of one cut; with them go the names of its segments."""
+
+
 @stored("region", "upto")
 class DeadNumbers(RegionRow):
     """Numbers that a rewind left behind, or a state of SQL that a backup replaced: their rows never belong to the region (SPEC C8)."""

@@ -22,37 +22,34 @@ AT_LEAST = 60.0
 KEYS_MOVE = 3_600.0
 """Seconds for which it is an alarm that keys may have moved to new partitions; the event `partitions found` stays."""
 _NAMED = 3
-"""Partitions of one member that an alarm names."""
-_SETTLING = frozenset({Phase.BIRTH, Phase.RESETTING})
 
 
 def overdue(reader: Reader, region: Region) -> bool:
     """Whether the region has been coming to rest for longer than `settle_timeout`."""
-    return region.phase in _SETTLING and reader.now() - region.reset_at > limits.of(region).settle_timeout
+    resting = region.phase in (Phase.BIRTH, Phase.RESETTING)
+    return resting and reader.now() - region.reset_at > limits.of(region).settle_timeout
 
 
 def unsettled(tx: Tx) -> None:
-    """Raise the alarm, once in an epoch, if the group is not settled and should be by now."""
     if text := _unsettled_now(tx, tx.region()):
         raise_alarm(tx, UNSETTLED, text)
 
 
 def _unsettled_now(reader: Reader, region: Region) -> str:
     """What keeps the group from being settled now, if it should be settled by now."""
-    missing = settling.unsettled(reader, region) if overdue(reader, region) else ""
+    if not overdue(reader, region) or not (missing := settling.unsettled(reader, region)):
+        return ""
     text = f"not settled for {reader.now() - region.reset_at:.0f} s: {missing}"
-    return "; ".join(filter(None, (text, settling.held_up(reader)))) if missing else ""
+    return "; ".join(filter(None, (text, settling.held_up(reader))))
 
 
 def no_merge(reader: Reader, region: Region) -> str:
-    """Why no cut was merged for three periods of the trigger (a minute at least); empty when all is well (SPEC X6).
-
-    A start, or a rewind that a person asked for, restarts the wait; the table that such a rewind waits for is an alarm of `lateness`.
-    """
+    """Why no cut was merged for three periods of the trigger (a minute at least); empty when all is well (SPEC X6). A start, or a rewind
+    that a person asked for, restarts the wait; the table that such a rewind waits for is an alarm of `lateness`."""
     if region.wanted is Wanted.STOP or region.phase in (Phase.IDLE, Phase.STOPPED):
         return ""
     if not region.period:
-        return _not_cut(reader, region) or _resets_in_a_row(reader, region)
+        return _no_merge_by_count(reader, region)
     now, allowed = reader.now(), max(PERIODS * region.period, AT_LEAST)
     if now - region.last_cut_at <= allowed:
         return ""
@@ -63,8 +60,9 @@ def no_merge(reader: Reader, region: Region) -> str:
     if now - since <= allowed:
         return ""
     what, why = "checkpoint", f"; it is {region.phase}"
-    if lacking := _went_without(reader, region):
-        what, why = "cut of all members", f"; cut {lacking.lacking} went without a member: {lacking.text}"
+    fits: list[Cond] = [("epoch", ">", region.proven_epoch), ("lacking", ">", 0)]
+    if without := reader.select(Reset, *fits, order=("epoch",), desc=True, limit=1):  # a handover's (SPEC X10)
+        what, why = "cut of all members", f"; cut {without[0].lacking} went without a member: {without[0].text}"
     elif region.phase is Phase.CUTTING:
         why += f": checkpoint {region.open_cut} is not complete"
     elif region.phase is Phase.RUNNING:
@@ -76,37 +74,22 @@ def no_merge(reader: Reader, region: Region) -> str:
     return f"no {what} was merged for {now - since:.0f} s, with a period of {region.period:g} s{why}"
 
 
-def _went_without(reader: Reader, region: Region) -> Reset | None:
-    """The last reset since the last complete cut whose handover let a cut merge without a member (SPEC X10)."""
-    since: Cond = ("epoch", ">", region.proven_epoch)
-    resets = reader.select(Reset, since, ("lacking", ">", 0), order=("epoch",), desc=True, limit=1)
-    return resets[0] if resets else None
-
-
-def _not_cut(reader: Reader, region: Region) -> str:
-    """Where cuts come by count: a cut that a member asked for, and waits for, is not opened (SPEC V2)."""
-    if cuts.due_at(region, period=None, counted=True) is None:
-        return ""
-    asked = events.asked_at(reader)
-    ago = reader.now() - asked
-    if not asked or ago <= AT_LEAST:
-        return ""
-    return (
-        f"{region.asked_by} asked for a cut {ago:.0f} s ago, and submits nothing until then: `crkafka host` or Dagster "
-        "should open it, and does not; `crkafka cut` opens one"
-    )
-
-
-def _resets_in_a_row(reader: Reader, region: Region) -> str:
-    """Where no cut comes by time: resets back off again and again."""
-    limit, resets, ago = limits.of(region), region.consecutive + region.failing, reader.now() - region.reset_at
+def _no_merge_by_count(reader: Reader, region: Region) -> str:
+    """Where cuts come by count: one that a member asked for, and waits for, is not opened; or resets back off again and again (SPEC V2)."""
+    now, limit = reader.now(), limits.of(region)
+    asked = events.asked_at(reader) if cuts.due_at(region, period=None, counted=True) is not None else 0.0
+    if asked and now - asked > AT_LEAST:
+        return (
+            f"{region.asked_by} asked for a cut {now - asked:.0f} s ago, and submits nothing until then: `crkafka host` or Dagster "
+            "should open it, and does not; `crkafka cut` opens one"
+        )
+    resets, ago = region.consecutive + region.failing, now - region.reset_at
     if resets < PERIODS or ago > limit.backoff_cap + limit.reset_timeout:
         return ""
     return f"{plural(resets, 'reset')} in a row without a completed cut, the last {ago:.0f} s ago: {region.reset_cause}"
 
 
 def watch_merges(tx: Tx) -> None:
-    """Raise the alarm, once until the next merge."""
     if text := no_merge(tx, tx.region()):
         raise_alarm(tx, NO_MERGE, text)
 
@@ -115,11 +98,6 @@ def last_cut_missed(reader: Reader, region: Region) -> str:
     """Why the last stop came without its last cut; empty when all is well."""
     alarm = raised(reader, region, NO_LAST_CUT)
     return alarm.text if alarm is not None else ""
-
-
-def foreign(region: Region, client_ids: Collection[str]) -> list[str]:
-    """Clients in the Kafka group that are not members of this region, now or a moment ago."""
-    return sorted(c for c in client_ids if is_foreign(region.uid, region.name, c))
 
 
 def is_foreign(uid: str, region: str, client_id: str) -> bool:
@@ -161,24 +139,9 @@ def stalled(tx: Tx, silent: Mapping[TP, float], why: Mapping[TP, str], *, by: st
     events.log(tx, "stalled", text, by=by)
 
 
-def _stalled_now(reader: Reader, region: Region) -> str:
-    """Partitions without records, by the metrics of the live members of a running region."""
-    if region.phase is not Phase.RUNNING:
-        return ""
-    silences = []
-    for m in roster.live(reader):
-        metrics = m.metrics
-        if silent := metrics.get("stalled"):
-            count = metrics.get("nStalled", len(silent))
-            silences.append(f"{m.name}: {_silent(silent, metrics.get('stalledBecause') or {}, count)}")
-    return "; ".join(silences)
-
-
 def _keys_moved(reader: Reader, region: Region) -> str:
-    """Topics that were given partitions lately, behind a table that has one row for each key.
-
-    An older record of a key may still come out of its old partition after a newer one of the new.
-    """
+    """Topics that were given partitions lately, behind a table that has one row for each key. An older record of a key may still come out
+    of its old partition after a newer one of the new."""
     tables = [t for t in json.loads(region.config_json or "{}").get("tables", ()) if t.get("mode") == "upsert"]
     if not tables:
         return ""
@@ -202,11 +165,17 @@ def current(reader: Reader, region: Region) -> str:
     """What is wrong now, in words; empty when nothing is."""
     if region.phase is Phase.STOPPED:
         return f"stopped: {region.stop_reason}"
+    silences = []
+    for m in roster.live(reader) if region.phase is Phase.RUNNING else ():
+        metrics = m.metrics
+        if silent := metrics.get("stalled"):
+            count = metrics.get("nStalled", len(silent))
+            silences.append(f"{m.name}: {_silent(silent, metrics.get('stalledBecause') or {}, count)}")
     alarms = [
         last_cut_missed(reader, region),
         hosts.missing(reader, region),
         no_merge(reader, region),
-        _stalled_now(reader, region),
+        *silences,
         *lateness.late(reader, region),
         _keys_moved(reader, region),
     ]

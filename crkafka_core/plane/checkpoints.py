@@ -11,11 +11,6 @@ LIVE = (CheckpointStatus.MERGED, CheckpointStatus.RETIRED)
 """On the head's line: a checkpoint that was left behind is SUPERSEDED, retired or not."""
 
 
-def named(reader: Reader, ids: Collection[int]) -> dict[int, Checkpoint]:
-    """Those of these checkpoints that are known, in the order of their ids."""
-    return {c.id: c for c in reader.select(Checkpoint, ("id", "in", sorted(ids)), order=("id",))}
-
-
 def newest(reader: Reader, limit: int | None, status: Collection[CheckpointStatus] = ()) -> list[Checkpoint]:
     """The last ones, newest first; of the statuses in `status`, by default of any."""
     where: list[Cond] = [("status", "in", status)] if status else []
@@ -42,10 +37,8 @@ def filled(
     oldest: int | None = None,
     latest: int | None = None,
 ) -> list[int]:
-    """Ids of live checkpoints with rows, oldest first; reads no archive.
-
-    Of those in (above, upto] that were merged within [begin, end), the `oldest` or the `latest` so many.
-    """
+    """Ids of live checkpoints with rows, oldest first; reads no archive. Of those in (above, upto] that were merged within [begin, end),
+    the `oldest` or the `latest` so many."""
     assert oldest is None or latest is None
     where = _filled(above)
     if upto is not None:
@@ -64,7 +57,6 @@ def known_since(reader: Reader) -> float:
 
 
 def count_filled(reader: Reader, *, above: int) -> int:
-    """How many live checkpoints with rows follow this one."""
     return reader.count(Checkpoint, *_filled(above))
 
 
@@ -80,13 +72,12 @@ def left_behind(reader: Reader) -> dict[int, float]:
 
 
 def rows_of(reader: Reader, ids: Collection[int]) -> dict[int, int]:
-    """How many rows each of these checkpoints has."""
     if not ids:
         return {}
     near: tuple[Cond, ...] = (("id", ">=", min(ids)), ("id", "<=", max(ids)))
-    there, rows = (reader.column(Checkpoint, name, *near, order=("id",)) for name in ("id", "rows"))
+    known, rows = (reader.column(Checkpoint, name, *near, order=("id",)) for name in ("id", "rows"))
     wanted = set(ids)
-    return {checkpoint: count for checkpoint, count in zip(there, rows, strict=True) if checkpoint in wanted}
+    return {checkpoint: count for checkpoint, count in zip(known, rows, strict=True) if checkpoint in wanted}
 
 
 def within(reader: Reader, ids: Collection[int], *where: Cond) -> list[Checkpoint]:
@@ -104,6 +95,5 @@ def offsets(reader: Reader, first: int, last: int) -> list[MergedOffset]:
 
 
 def inside(reader: Reader, checkpoint: int) -> tuple[list[MergedOffset], list[Contribution], list[Segment]]:
-    """What was merged in one checkpoint, who contributed, and the files."""
     own: Cond = ("checkpoint", "=", checkpoint)
     return reader.select(MergedOffset, own), reader.select(Contribution, own), reader.select(Segment, own)

@@ -27,10 +27,8 @@ def common(reader: Reader, region: Region, acknowledged: int) -> int:
 
 def landed(reader: Reader, region: Region, tps: AbstractSet[TP]) -> dict[TP, int] | None:
     """Where all declared tables have acknowledged everything below, of these partitions; nothing when they are at the head, None without
-    tables.
-
-    A table that needs a fence may hold what is not on the line, even beyond the head: a commit that SQL acknowledged after the rewind.
-    """
+    tables. A table that needs a fence may hold what is not on the line, even beyond the head: a commit that SQL acknowledged after the
+    rewind."""
     declared = reader.select(Table)
     if not declared:
         return None
@@ -38,12 +36,9 @@ def landed(reader: Reader, region: Region, tps: AbstractSet[TP]) -> dict[TP, int
     if behind == region.head or not tps:
         return {}
     oldest = reader.line(region.head, after=behind)[0]
-    first = {
-        TP(m.topic, m.partition): m.from_offset
-        for m in reader.select(
-            MergedOffset, ("checkpoint", "=", oldest), ("topic", "in", sorted({tp.topic for tp in tps}))
-        )
-    }
+    topics = sorted({tp.topic for tp in tps})
+    merged = reader.select(MergedOffset, ("checkpoint", "=", oldest), ("topic", "in", topics))
+    first = {TP(m.topic, m.partition): m.from_offset for m in merged}
     if tps <= first.keys():
         return {tp: first[tp] for tp in tps}
     # What came later, or is archived: nothing of it is known to be in the tables.
@@ -72,7 +67,7 @@ def pieces(reader: Reader, region: Region, ids: Collection[int]) -> list[Piece]:
     together = []
     for s in reader.select(Segment, *near):
         if s.checkpoint in wanted and s.rows:
-            spans = (reading.KafkaRange(s.checkpoint, *of.tp, of.first, of.next, of.rows) for of in s.spans if of.rows)
+            spans = (reading.KafkaRange(s.checkpoint, *x.tp, x.first, x.next, x.rows) for x in s.spans if x.rows)
             together.append(Piece(s.checkpoint, s.rows, tuple(spans), s))
     archived = wanted - {piece.checkpoint for piece in together}
     for row in checkpoints.within(reader, archived, ("rows", ">", 0)):
@@ -111,32 +106,25 @@ def live_in(reader: Reader, region: Region, table: Table) -> list[int]:
 def of_topics(reader: Reader, region: Region, ids: Collection[int], topics: Collection[str]) -> dict[int, int]:
     """Checkpoint → rows that were merged of these topics."""
     merged = rows_by_topic(reader, region, ids)
-    return {number: sum(rows for topic, rows in of.items() if topic in topics) for number, of in merged.items()}
+    return {number: sum(rows[topic] for topic in topics) for number, rows in merged.items()}
 
 
 def rows_by_topic(reader: Reader, region: Region, ids: Collection[int]) -> dict[int, Counter[str]]:
     """Checkpoint → topic → rows that were merged, and not erased."""
-    found: dict[int, Counter[str]] = {number: Counter() for number in ids}
+    merged: dict[int, Counter[str]] = {number: Counter() for number in ids}
     for piece in pieces(reader, region, ids):
         for r in piece.ranges:
-            found[piece.checkpoint][r.topic] += r.rows
-    return found
+            merged[piece.checkpoint][r.topic] += r.rows
+    return merged
 
 
 def belonging(reader: Reader, region: Region, table: Table) -> Callable[[int], bool]:
-    """Whether rows of a checkpoint belong in the table: it is live, or so old that even its row is forgotten (SPEC T2).
-
-    A superseded checkpoint belongs in no table, also once its row is forgotten: its number is dead (SPEC C8).
-    """
+    """Whether rows of a checkpoint belong in the table: it is live, or so old that even its row is forgotten (SPEC T2). A superseded
+    checkpoint belongs in no table, also once its row is forgotten: its number is dead (SPEC C8)."""
     live, dead = set(live_in(reader, region, table)), numbers.dead(reader)
     begins = min(before_line(reader, region), table.acknowledged)
     known = {c.id for c in reader.select(Checkpoint, ("id", "<=", begins))}
     return lambda checkpoint: checkpoint in live or (checkpoint not in known and dead.belongs(checkpoint, begins))
-
-
-def forgotten(reader: Reader, region: Region) -> bool:
-    """Whether SQL does not know the beginning of the line any more (SPEC T2)."""
-    return before_line(reader, region) > 0
 
 
 def before_line(reader: Reader, region: Region) -> int:
@@ -185,7 +173,7 @@ def state_at(reader: Reader, region: Region, table: Table) -> State:
         hint=f"Nothing was changed. `crkafka tables undeclare {table.name}` lets the region go on without it; a region of its own "
         "fills it from the beginning of the topic."
         if forgotten
-        else how_to_fill_anew(table.name),
+        else how_to_refill(table.name),
     )
 
 
@@ -204,6 +192,5 @@ def _on_line(reader: Reader, table: Table, upto: int, forgotten: int) -> list[Ta
     return sorted((c for c in commits if c.upto in line), key=lambda c: (c.upto, c.number))
 
 
-def how_to_fill_anew(table: str) -> str:
-    """What to do to fill a table from the beginning."""
+def how_to_refill(table: str) -> str:
     return f"`crkafka tables undeclare {table}`, and declare it at a new path: it is filled from what is kept, and from Kafka."

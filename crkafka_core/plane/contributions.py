@@ -25,6 +25,8 @@ from crkafka_core.model.segment import ClosedSegment, SegmentName
 from crkafka_core.plane import cuts, events, handover, resets, roster
 from crkafka_core.protocol import merge as rules
 
+LATE = "Drop the contribution."
+
 
 @dataclass(frozen=True)
 class Part:
@@ -38,7 +40,6 @@ class Part:
     generation: int
     members: tuple[str, ...]
     offsets: Mapping[TP, tuple[int, int, int]]
-    """(from, to, rows) of every partition that the member holds."""
     topic_ids: Mapping[str, str]
     segments: Sequence[ClosedSegment]
     drain_ms: int = 0
@@ -48,12 +49,7 @@ class Part:
     def digest(self) -> str:
         """Equal for the same contribution sent again; how long the drain took is not part of it."""
         parts = [
-            self.checkpoint,
-            self.member,
-            self.incarnation,
-            self.epoch,
-            self.base,
-            self.generation,
+            *(self.checkpoint, self.member, self.incarnation, self.epoch, self.base, self.generation),
             sorted(self.members),
             sorted((tp.topic, tp.partition, *o) for tp, o in self.offsets.items()),
             sorted(self.topic_ids.items()),
@@ -72,22 +68,24 @@ def contribute(tx: Tx, part: Part) -> Refused | None:
         return None
     if checkpoint is None or checkpoint.status is not CheckpointStatus.OPEN or region.open_cut != part.checkpoint:
         what = "unknown" if checkpoint is None else checkpoint.status.lower()
-        return _refuse_late(tx, part, f"Checkpoint {part.checkpoint} of region {region.name} is {what}.")
+        return _refuse(tx, part, NotOpen(f"Checkpoint {part.checkpoint} of region {region.name} is {what}.", hint=LATE))
     roster.of(tx, part.member, part.incarnation)
     why = handover.current(region)
     if why is not None and part.member in why.failed and stored is None:
-        return _refuse_late(tx, part, f"{part.member} has failed in epoch {region.epoch}.")
+        return _refuse(tx, part, NotOpen(f"{part.member} has failed in epoch {region.epoch}.", hint=LATE))
     if part.epoch != region.epoch:
-        return _refuse_late(tx, part, f"The contribution is of epoch {part.epoch}, the region is at {region.epoch}.")
+        text = f"The contribution is of epoch {part.epoch}, the region is at {region.epoch}."
+        return _refuse(tx, part, NotOpen(text, hint=LATE))
     fillers = tx.select(Filler, ("checkpoint", "=", part.checkpoint))
-    wrong = _mismatch(region, checkpoint, fillers, part)
-    if wrong is None and why is not None:
-        wrong = _recreated(fillers, part)
-    if stored is not None:
-        wrong = Conflict(f"{part.member} has contributed something else to checkpoint {part.checkpoint} before.")
-    if wrong is None:
+    mismatch = _mismatch(region, checkpoint, fillers, part)
+    if not mismatch and why is not None:  # an ordinary merge compares it (SPEC C3)
+        mine = {topic: known for f in fillers if f.member == part.member for topic, known in f.topic_ids.items()}
+        mismatch = rules.wrong_topic(part.member, part.topic_ids, mine)
+    if stored is None and not mismatch:
         _store(tx, part)
         return None
+    again = f"{part.member} has contributed something else to checkpoint {part.checkpoint} before."
+    wrong = Conflict(again) if stored is not None else Mismatch(f"{mismatch}.")
     _refuse(tx, part, wrong)
     if why is not None and stored is None:  # its part alone is dropped: the reset comes anyway (SPEC X10)
         handover.fails(tx, why, part.member, str(wrong))
@@ -96,65 +94,42 @@ def contribute(tx: Tx, part: Part) -> Refused | None:
     return wrong
 
 
-def _mismatch(region: Region, checkpoint: Checkpoint, fillers: Sequence[Filler], part: Part) -> Mismatch | None:
-    mine = next((f for f in fillers if f.member == part.member), None)
+def _mismatch(region: Region, checkpoint: Checkpoint, fillers: Sequence[Filler], part: Part) -> str:
+    """What of a contribution is not as the cut has fixed it, in words."""
+    who, expected = part.member, {f.member for f in fillers}
+    mine = next((f for f in fillers if f.member == who), None)
     if mine is None or mine.incarnation != part.incarnation:
-        return Mismatch(
-            f"Checkpoint {checkpoint.id} expects no contribution of {part.member}, incarnation {part.incarnation}."
-        )
+        return f"Checkpoint {checkpoint.id} expects no contribution of {who}, incarnation {part.incarnation}"
     if mine.offsets.keys() != part.offsets.keys():
-        return Mismatch(f"{part.member} contributes {pack(part.offsets)}; it fills {pack(mine.offsets)}.")
+        return f"{who} contributes {pack(part.offsets)}; it fills {pack(mine.offsets)}"
     for tp, due in mine.offsets.items():
         if part.offsets[tp][0] != due:
-            left = (
-                f"checkpoint {checkpoint.parent} left it at {due}" if due != cuts.NO_START else "it has no stored start"
-            )
-            return Mismatch(f"{part.member}: {tp} begins at {part.offsets[tp][0]}, but {left}.")
+            left = f"checkpoint {checkpoint.parent} left it at {due}"
+            return f"{who}: {tp} begins at {part.offsets[tp][0]}, but {left if due != cuts.NO_START else 'it has no stored start'}"
     # A spare may be in the next generation before the others hear of it: nothing of it can be another's.
     if part.offsets and part.generation != checkpoint.generation != ANY_GENERATION:
-        return Mismatch(f"{part.member} is in generation {part.generation}; the cut fixed {checkpoint.generation}.")
+        return f"{who} is in generation {part.generation}; the cut fixed {checkpoint.generation}"
     if part.base != checkpoint.parent:
-        return Mismatch(
-            f"{part.member} started from {part.base}; the parent of checkpoint {checkpoint.id} is {checkpoint.parent}."
-        )
-    if set(part.members) != {f.member for f in fillers}:
-        return Mismatch(
-            f"{part.member} knows the members {sorted(part.members)}; the cut expects {sorted(f.member for f in fillers)}."
-        )
-    of = (region.uid, region.epoch, part.incarnation, part.checkpoint)
+        return f"{who} started from {part.base}; the parent of checkpoint {checkpoint.id} is {checkpoint.parent}"
+    if set(part.members) != expected:
+        return f"{who} knows the members {sorted(part.members)}; the cut expects {sorted(expected)}"
+    origin = (region.uid, region.epoch, part.incarnation, part.checkpoint)
     for segment in part.segments:
         name = SegmentName.parse(segment.path)
-        if name is None or (name.uid, name.epoch, name.incarnation, name.number) != of:  # SPEC C8
-            return Mismatch(
-                f"{part.member} names {segment.path}, which is not of incarnation {part.incarnation} in epoch {region.epoch}, "
-                f"or not filled for checkpoint {part.checkpoint}."
+        if name is None or (name.uid, name.epoch, name.incarnation, name.number) != origin:  # SPEC C8
+            return (
+                f"{who} names {segment.path}, which is not of incarnation {part.incarnation} in epoch {region.epoch}, "
+                f"or not filled for checkpoint {part.checkpoint}"
             )
     if sum(s.rows for s in part.segments) != sum(o[2] for o in part.offsets.values()):
-        return Mismatch(f"{part.member}: rows of its segments and of its offsets differ.")
-    hole = rules.broken_spans(
-        [(tp, o[0], o[1], o[2]) for tp, o in part.offsets.items()], [span for s in part.segments for span in s.spans]
-    )
-    return Mismatch(f"{part.member}: {hole}.") if hole else None
-
-
-def _recreated(fillers: Sequence[Filler], part: Part) -> Mismatch | None:
-    """A topic has another id than at the member's start: its rows may be of two topics. An ordinary merge compares it (SPEC C3)."""
-    ids = {topic: known for f in fillers if f.member == part.member for topic, known in f.topic_ids.items()}
-    for topic, read in part.topic_ids.items():
-        if ids.get(topic, read) != read:
-            return Mismatch(f"{part.member} read topic {topic} with id {read}; the group knows it as {ids[topic]}.")
-    return None
-
-
-def _refuse_late(tx: Tx, part: Part, why: str) -> Refused:
-    return _refuse(tx, part, NotOpen(why, hint="Drop the contribution."))
+        return f"{who}: rows of its segments and of its offsets differ"
+    offsets = [(tp, *o) for tp, o in part.offsets.items()]
+    hole = rules.broken_spans(offsets, [span for s in part.segments for span in s.spans])
+    return f"{who}: {hole}" if hole else ""
 
 
 def _refuse(tx: Tx, part: Part, why: Refused) -> Refused:
-    evidence = {
-        "from": {str(tp): o[0] for tp, o in part.offsets.items()},
-        "to": {str(tp): o[1] for tp, o in part.offsets.items()},
-    }
+    evidence = {name: {str(tp): o[i] for tp, o in part.offsets.items()} for i, name in enumerate(("from", "to"))}
     events.log(tx, "contribution refused", why.message, checkpoint=part.checkpoint, member=part.member, data=evidence)
     return why
 
@@ -163,11 +138,7 @@ def _store(tx: Tx, part: Part) -> None:
     where = (tx.region().name, part.checkpoint, part.member)
     tx.add(
         Contribution(
-            *where,
-            incarnation=part.incarnation,
-            epoch=part.epoch,
-            base=part.base,
-            generation=part.generation,
+            *(*where, part.incarnation, part.epoch, part.base, part.generation),
             members_json=json.dumps(sorted(part.members)),
             topic_ids_json=json.dumps(dict(part.topic_ids)),
             rows=sum(s.rows for s in part.segments),
@@ -182,15 +153,8 @@ def _store(tx: Tx, part: Part) -> None:
     tx.add(
         *(
             Segment(
-                region=tx.region().name,
-                path=s.path,
-                checkpoint=part.checkpoint,
-                member=part.member,
-                incarnation=part.incarnation,
-                epoch=part.epoch,
-                rows=s.rows,
-                bytes=s.bytes,
-                hash=s.hash,
+                *(tx.region().name, s.path, part.checkpoint, part.member, part.incarnation, part.epoch),
+                *(s.rows, s.bytes, s.hash),
                 spans_json=json.dumps([span.stored() for span in s.spans], ensure_ascii=False),
             )
             for s in part.segments

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 from crkafka_core.control import Reader, Tx
 from crkafka_core.model import limits, rows
@@ -11,7 +10,7 @@ from crkafka_core.model.errors import CutOpen, NotRunning, NotSettled, Stale
 from crkafka_core.model.offsets import pack_offsets, partitions_in, unpack
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Filler, Region
-from crkafka_core.plane import events, handover, hosts, leases, numbers, roster, settling, starts
+from crkafka_core.plane import events, hosts, leases, numbers, roster, settling, starts
 
 NO_START = -1
 """Offset of a partition whose start is not known: the region dropped it, and refuses its contribution; or a mark is not merged yet."""
@@ -19,16 +18,9 @@ AFTER_RESUME = 1.0
 """Seconds after a resume at which an overdue cut is due (SPEC V1)."""
 
 
-def expects(reader: Reader, region: Region, member: str) -> bool:
-    """Whether a cut is open that expects a contribution of this member."""
-    return bool(region.open_cut) and reader.get(Filler, region.open_cut, member) is not None
-
-
 def fills(reader: Reader, region: Region, member: rows.Member) -> bool:
-    """Whether this incarnation fills the number of now with exactly the partitions that it reports (SPEC C8).
-
-    A spare that came after the number was handed out holds nothing, and fills nothing.
-    """
+    """Whether this incarnation fills the number of now with exactly the partitions that it reports (SPEC C8). A spare that came after the
+    number was handed out holds nothing, and fills nothing."""
     row, held = reader.get(Filler, region.filling, member.name), unpack(member.assignment_json)
     if row is None:
         return not held
@@ -72,7 +64,6 @@ def due_at(region: Region, *, period: float | None, counted: bool) -> float | No
 
 
 def why_due(reader: Reader, region: Region, *, period: float | None, counted: bool) -> str:
-    """Why a cut is due now; empty when none is."""
     at = due_at(region, period=period, counted=counted)
     if at is None or at > reader.now():
         return ""
@@ -82,13 +73,12 @@ def why_due(reader: Reader, region: Region, *, period: float | None, counted: bo
 def open_cut(
     tx: Tx, *, token: str, cause: str, lease: rows.Lease | None = None, if_new: bool = False, flow: bool = False
 ) -> Checkpoint:
-    """Open a cut of the number that is being filled, and expect its fillers (SPEC C2). The same token finds its own cut again.
+    """Open a cut of the number that is being filled, and expect its fillers (SPEC C2): one at a time, and only of a region that runs with a
+    settled group. The same token finds its own cut again.
 
-    `if_new`: with nothing new it becomes no checkpoint, and the head stays (SPEC V1).
-
-    `flow`: the cut is a mark. The same fillers get the next number now, and go on with it as soon as each has taken its offsets (SPEC D5).
-
-    `lease`: of the driver; refused once another driver has taken it over (SPEC A6, fault 8).
+    `if_new`: with nothing new it becomes no checkpoint, and the head stays (SPEC V1). `flow`: the cut is a mark; the same fillers get the
+    next number now, and go on with it as soon as each has taken its offsets (SPEC D5). `lease`: of the driver; refused once another driver
+    has taken it over (SPEC A6, fault 8).
     """
     region = tx.region()
     if lease is not None:
@@ -96,8 +86,21 @@ def open_cut(
     mine = tx.select(Checkpoint, ("token", "=", token))
     if mine:
         return mine[0]
-    _check_may_open(tx, region)
-    checkpoint = _open(tx, region, token=token, cause=cause, if_new=if_new)
+    if region.open_cut:
+        raise CutOpen(f"Cut {region.open_cut} of region {region.name} is open.", hint="Wait for it: it has a deadline.")
+    if region.phase is not Phase.RUNNING:
+        next_step = "`crkafka show` has what it waits for."
+        if region.phase is Phase.STOPPED:
+            next_step = "Mend the cause, then `crkafka start`."
+        elif not roster.live(tx):
+            next_step = f"No member is there: {hosts.RUNS_THEM}."
+        why = f"{region.phase}{': ' + region.stop_reason if region.stop_reason else ''}"
+        raise NotRunning(f"Region {region.name} is {why}; a cut needs RUNNING.", hint=next_step)
+    if reason := settling.unready(tx, region):
+        unhosted = hosts.missing(tx, region)
+        hint = "" if unhosted else "Wait; it settles by itself."
+        raise NotSettled(f"Region {region.name} is not settled: {unhosted or reason}.", hint=hint)
+    checkpoint = begin(tx, region, token=token, cause=cause, if_new=if_new)
     if flow:
         fillers = tx.select(Filler, ("checkpoint", "=", checkpoint.id))
         numbers.hand_on(tx, fillers, {f.member: dict.fromkeys(f.offsets, NO_START) for f in fillers})
@@ -106,19 +109,9 @@ def open_cut(
     return checkpoint
 
 
-def open_handover(tx: Tx, why: handover.Handover) -> bool:
-    """Open a handover's own cut, of the number that is being filled; False without a live filler."""
-    number = tx.region().filling
-    if not handover.live(tx, tx.select(Filler, ("checkpoint", "=", number))):
-        return False
-    token = f"handover, number {number} of epoch {tx.region().epoch}"
-    _open(tx, tx.region(), token=token, cause="handover", if_new=True)
-    handover.note(tx, replace(why, cut=number))
-    return True
-
-
-def _open(tx: Tx, region: Region, *, token: str, cause: str, if_new: bool) -> Checkpoint:
-    now, there, ordinary = tx.now(), roster.live(tx), not region.handover_json
+def begin(tx: Tx, region: Region, *, token: str, cause: str, if_new: bool) -> Checkpoint:
+    """The row of an open cut, also of a handover's own, which compares no generation and has a deadline of its own."""
+    now, live, ordinary, limit = tx.now(), roster.live(tx), not region.handover_json, limits.of(region)
     checkpoint = Checkpoint(
         region=region.name,
         id=region.filling,
@@ -127,9 +120,9 @@ def _open(tx: Tx, region: Region, *, token: str, cause: str, if_new: bool) -> Ch
         status=CheckpointStatus.OPEN,
         cause=cause,
         token=token,
-        generation=rows.ANY_GENERATION if not ordinary or there[0].member_epochs else there[0].generation,
+        generation=rows.ANY_GENERATION if not ordinary or live[0].member_epochs else live[0].generation,
         opened_at=now,
-        deadline=now + limits.of(region).drain_timeout if ordinary else handover.deadline(tx),
+        deadline=now + (limit.drain_timeout if ordinary else limit.handover_timeout),
         members=tx.count(Filler, ("checkpoint", "=", region.filling)),
         cluster_id=region.cluster_id,
         if_new=if_new,
@@ -137,28 +130,3 @@ def _open(tx: Tx, region: Region, *, token: str, cause: str, if_new: bool) -> Ch
     tx.add(checkpoint)
     tx.set_region(phase=Phase.CUTTING, phase_since=now, open_cut=checkpoint.id, opened=checkpoint.id)
     return checkpoint
-
-
-def _check_may_open(reader: Reader, region: Region) -> None:
-    """One cut at a time, and only of a region that runs with a settled group (SPEC C2)."""
-    if region.open_cut:
-        raise CutOpen(f"Cut {region.open_cut} of region {region.name} is open.", hint="Wait for it: it has a deadline.")
-    if region.phase is not Phase.RUNNING:
-        raise NotRunning(
-            f"Region {region.name} is {region.phase}{': ' + region.stop_reason if region.stop_reason else ''}; a cut needs RUNNING.",
-            hint=_next_step(reader, region),
-        )
-    reason = settling.unready(reader, region)
-    if reason:
-        unhosted = hosts.missing(reader, region)
-        hint = "" if unhosted else "Wait; it settles by itself."
-        raise NotSettled(f"Region {region.name} is not settled: {unhosted or reason}.", hint=hint)
-
-
-def _next_step(reader: Reader, region: Region) -> str:
-    """What to do for a cut of a region that does not run."""
-    if region.phase is Phase.STOPPED:
-        return "Mend the cause, then `crkafka start`."
-    if not roster.live(reader):
-        return f"No member is there: {hosts.RUNS_THEM}."
-    return "`crkafka show` has what it waits for."

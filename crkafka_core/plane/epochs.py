@@ -6,23 +6,11 @@ from dataclasses import replace
 
 from crkafka_core.control import Reader, Tx
 from crkafka_core.model.phase import FLOWING, UNSETTLED, Phase
-from crkafka_core.model.rows import (
-    Checkpoint,
-    CheckpointStatus,
-    ContributedOffset,
-    Contribution,
-    Filler,
-    Region,
-    Reset,
-    ResetCause,
-    Segment,
-    Table,
-)
+from crkafka_core.model.rows import PARTS, Checkpoint, CheckpointStatus, Contribution, Region, Reset, ResetCause, Table
 from crkafka_core.plane import events, handover, numbers
 
 
 def place(head: int) -> str:
-    """Where a region goes on, in words."""
     return f"checkpoint {head}" if head else "initial state"
 
 
@@ -32,12 +20,17 @@ def raise_epoch(tx: Tx, cause: ResetCause, text: str, *, by: str = "", member: s
     aborted, head = tx.region().open_cut, tx.region().head
     _next(tx, cause, text, by=by, member=member, token=token)
     if aborted:
-        _abort(tx, aborted, text, by=by, member=member)
+        row = tx.get(Checkpoint, aborted)
+        assert row is not None
+        tx.put(replace(row, status=CheckpointStatus.ABORTED, note=text))
+        data = {"contributed": tx.column(Contribution, "member", ("checkpoint", "=", aborted))}
+        drop_parts(tx, aborted)
+        events.log(tx, "abort", text, checkpoint=aborted, member=member, by=by, data=data)
     events.log(tx, "reset", text, member=member, by=by, checkpoint=head, data={"cause": cause, "token": token})
     return tx.region()
 
 
-def begin_anew(tx: Tx, cause: ResetCause, text: str, *, by: str, above: int = 0) -> Region:
+def start_over(tx: Tx, cause: ResetCause, text: str, *, by: str, above: int = 0) -> Region:
     """Start the region for a person, in an epoch after `above`: counts and budgets restart (SPEC X6, G10)."""
     region = _next(tx, cause, text, by=by, above=above)
     tx.set_region(consecutive=0, failing=0, started_epoch=region.epoch, proven_epoch=region.epoch)
@@ -52,10 +45,7 @@ def _next(
     region = tx.region()
     why = handover.current(region)
     begun = Reset(
-        region.name,
-        max(region.epoch, above) + 1,
-        tx.now(),
-        cause,
+        *(region.name, max(region.epoch, above) + 1, tx.now(), cause),
         text=text,
         member=member,
         by=by,
@@ -72,26 +62,15 @@ def _next(
     return tx.set_region(epoch=begun.epoch, open_cut=0, handover_json="", settled_at=0.0)
 
 
-def _abort(tx: Tx, checkpoint: int, text: str, *, by: str, member: str) -> None:
-    row = tx.get(Checkpoint, checkpoint)
-    assert row is not None
-    tx.put(replace(row, status=CheckpointStatus.ABORTED, note=text))
-    data = {"contributed": tx.column(Contribution, "member", ("checkpoint", "=", checkpoint))}
-    drop_parts(tx, checkpoint)
-    events.log(tx, "abort", text, checkpoint=checkpoint, member=member, by=by, data=data)
-
-
 def drop_parts(tx: Tx, checkpoint: int) -> None:
     """Of a cut that became no checkpoint, or one that is retired: nothing names its segments any more."""
-    for part in (Filler, Contribution, ContributedOffset, Segment):
+    for part in PARTS:
         tx.delete(part, ("checkpoint", "=", checkpoint))
 
 
 def rewind(tx: Tx, target: int, cause: str) -> None:
-    """Make `target` the head: those after it are superseded, and every declared table has to commit a fence (SPEC X4).
-
-    A table to which no commit was ever permitted has no rows to remove, and no late commit to refuse: it goes back at once.
-    """
+    """Make `target` the head: those after it are superseded, and every declared table has to commit a fence (SPEC X4). A table to which no
+    commit was ever permitted has no rows to remove, and no late commit to refuse: it goes back at once."""
     region = tx.region()
     for checkpoint in tx.line(region.head, after=target):
         row = tx.get(Checkpoint, checkpoint)
@@ -150,14 +129,8 @@ def halt(tx: Tx, reason: str, *, member: str = "") -> None:
         return
     if region.phase not in UNSETTLED and region.phase is not Phase.IDLE:
         raise_epoch(tx, ResetCause.STOP, reason, by=member, member=member)
-    tx.set_region(
-        phase=Phase.STOPPED,
-        phase_since=tx.now(),
-        stop_reason=reason,
-        stop_member=member,
-        settled_at=0.0,
-        stopping=False,
-    )
+    tx.set_region(phase=Phase.STOPPED, phase_since=tx.now(), settled_at=0.0, stopping=False)
+    tx.set_region(stop_reason=reason, stop_member=member)
     events.log(tx, "stopped", reason, member=member)
 
 
@@ -173,6 +146,7 @@ def idle(tx: Tx, why: str) -> None:
 
 
 def without_last_cut(tx: Tx, why: str) -> None:
-    """A stop that gives up the last cut it promised."""
-    events.no_last_cut(tx, why)
+    """A stop that gives up the last cut it promised (SPEC G9)."""
+    text = f"stopped without a last cut, what was not merged is read again at the next start: {why}"
+    events.raise_alarm(tx, events.NO_LAST_CUT, text)
     idle(tx, f"stopped without a last cut: {why}")

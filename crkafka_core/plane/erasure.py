@@ -1,6 +1,6 @@
 """Records that were erased for good, as a person's by law: SQL keeps their offsets, and no table gets them again (SPEC K6).
 
-What reads a checkpoint for a table leaves them out (`reading.without_erased`), and what counts a table's rows does not count them.
+What reads a checkpoint for a table leaves them out (`reading.plan`), and what counts a table's rows does not count them.
 """
 
 from __future__ import annotations
@@ -17,18 +17,15 @@ from crkafka_core.model.offsets import TP
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, ErasedRecords, MergedOffset, Segment
 from crkafka_core.model.selection import Selection
-from crkafka_core.plane import checkpoints, contents, events, numbers
+from crkafka_core.plane import checkpoints, contents, events, numbers, starts
 from crkafka_core.plane.contents import Piece
 
 Records = Mapping[TP, Collection[int]]
-"""Offsets, by partition."""
 
 
-def found(reader: Reader, records: Records) -> dict[int, dict[TP, list[int]]]:
-    """Checkpoint → which of these records are in it, as far as SQL knows; only checkpoints that lead to the head.
-
-    An offset that several have, as of a recreated topic, counts for the latest.
-    """
+def locate(reader: Reader, records: Records) -> dict[int, dict[TP, list[int]]]:
+    """Checkpoint → which of these records are in it, as far as SQL knows; only checkpoints that lead to the head. An offset that several
+    have, as of a recreated topic, counts for the latest."""
     region = reader.region()
     ids = reader.line(region.head) if region.head else ()
     at: dict[TP, list[tuple[int, int, Piece]]] = defaultdict(list)
@@ -46,10 +43,8 @@ def found(reader: Reader, records: Records) -> dict[int, dict[TP, list[int]]]:
 
 
 def come_again(reader: Reader) -> dict[int, dict[TP, list[int]]]:
-    """Checkpoint → which records it may have that were erased before a rewind: what Kafka gives once more is the same.
-
-    Of checkpoints whose segments are kept. No table is behind any other: retirement waits for it.
-    """
+    """Checkpoint → which records it may have that were erased before a rewind: what Kafka gives once more is the same. Of checkpoints whose
+    segments are kept. No table is behind any other: retirement waits for it."""
     again: dict[int, dict[TP, list[int]]] = {}
     if not (behind := _left_behind(reader)):
         return again
@@ -74,14 +69,12 @@ def _left_behind(reader: Reader) -> list[int]:
 
 
 def pass_over(tx: Tx) -> None:
-    """Note as passed by the head what was erased before a rewind and did not come again: Kafka had let it go, or its topic is gone.
-
-    Nothing that `come_again` names may be left to note.
-    """
+    """Note as passed by the head what was erased before a rewind and did not come again: Kafka had let it go, or its topic is gone. Nothing
+    that `come_again` names may be left to note."""
     head = tx.region().head
     if not head or not (behind := _left_behind(tx)):
         return
-    at = {TP(m.topic, m.partition): m for m in tx.select(MergedOffset, ("checkpoint", "=", head))}
+    at = starts.merged(tx, head)
     passed = list[ErasedRecords]()
     for row in tx.select(ErasedRecords, ("checkpoint", "in", behind)):
         now = at.get(TP(row.topic, row.partition))
@@ -101,12 +94,25 @@ def row_of(reader: Reader, checkpoint: int) -> Checkpoint:
 
 
 def record(tx: Tx, checkpoint: int, records: Records, *, by: str, passed: Records | None = None) -> int:
-    """Note that these records of a checkpoint are erased; how many were not yet.
-
-    `passed`: also those that were erased before and lie in its ranges, but that it has not: compaction may have taken them.
-    """
+    """Note that these records of a checkpoint are erased; how many were not yet. `passed`: also those that were erased before and lie in
+    its ranges, but that it has not: compaction may have taken them."""
     row = row_of(tx, checkpoint)
-    _outlive(tx, row, records if passed is None else passed)
+    # They are kept by the id of their topic, whatever becomes of this checkpoint, the latest that came past them.
+    merged = {o.topic: o.topic_id for o in tx.select(MergedOffset, ("checkpoint", "=", row.id))}
+    topic_ids = merged or json.loads(row.archive_topics_json)
+    for tp, offsets in (records if passed is None else passed).items():
+        topic_id = topic_ids[tp.topic]
+        own: list[Cond] = [("topic_id", "=", topic_id), ("partition", "=", tp.partition)]
+        latest = {o: old.checkpoint for old in tx.select(ErasedRecords, *own) for o in range(old.first, old.next)}
+        latest |= dict.fromkeys(offsets, row.id)
+        tx.delete(ErasedRecords, *own)
+        rows = list[ErasedRecords]()
+        runs = groupby(enumerate(sorted(latest.items())), key=lambda at: (at[1][0] - at[0], at[1][1]))
+        for (_, number), run in runs:
+            consecutive = [offset for _, (offset, _) in run]
+            bounds = consecutive[0], consecutive[-1] + 1
+            rows.append(ErasedRecords(row.region, topic_id, tp.partition, *bounds, tp.topic, number))
+        tx.put(*rows)
     erased = row.erased
     new = 0
     for tp, offsets in records.items():
@@ -121,25 +127,6 @@ def record(tx: Tx, checkpoint: int, records: Records, *, by: str, passed: Record
     return new
 
 
-def _outlive(tx: Tx, row: Checkpoint, records: Records) -> None:
-    """Keep the records by the id of their topic, whatever becomes of this checkpoint, the latest that came past them."""
-    merged = {o.topic: o.topic_id for o in tx.select(MergedOffset, ("checkpoint", "=", row.id))}
-    topic_ids = merged or json.loads(row.archive_topics_json)
-    for tp, offsets in records.items():
-        topic_id = topic_ids[tp.topic]
-        of: list[Cond] = [("topic_id", "=", topic_id), ("partition", "=", tp.partition)]
-        latest = {o: old.checkpoint for old in tx.select(ErasedRecords, *of) for o in range(old.first, old.next)}
-        latest |= dict.fromkeys(offsets, row.id)
-        tx.delete(ErasedRecords, *of)
-        rows = list[ErasedRecords]()
-        runs = groupby(enumerate(sorted(latest.items())), key=lambda at: (at[1][0] - at[0], at[1][1]))
-        for (_, number), run in runs:
-            consecutive = [offset for _, (offset, _) in run]
-            bounds = consecutive[0], consecutive[-1] + 1
-            rows.append(ErasedRecords(row.region, topic_id, tp.partition, *bounds, tp.topic, number))
-        tx.put(*rows)
-
-
 def touches(selection: Selection, segment: Segment) -> bool:
     """Whether the segment has one of the erased records."""
     spans = segment.spans
@@ -151,7 +138,6 @@ def touches(selection: Selection, segment: Segment) -> bool:
 
 
 def by_partition(records: Iterable[tuple[str, int, int]]) -> dict[TP, set[int]]:
-    """Topic, partition, offset of each as offsets by partition."""
     given: dict[TP, set[int]] = {}
     for topic, partition, offset in records:
         given.setdefault(TP(topic, partition), set()).add(offset)

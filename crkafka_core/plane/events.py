@@ -23,20 +23,11 @@ def log(
 ) -> None:
     """Append an event of the region's current epoch."""
     region = tx.region()
-    tx.add(
-        Event(
-            region=region.name,
-            seq=region.next_event,
-            at=tx.now(),
-            kind=kind,
-            epoch=region.epoch,
-            checkpoint=checkpoint,
-            member=member,
-            by=by,
-            text=kept(text),
-            data_json=redact_values(json.dumps(data, ensure_ascii=False, default=str)) if data else "{}",
-        )
+    evidence = redact_values(json.dumps(data, ensure_ascii=False, default=str)) if data else "{}"
+    event = Event(
+        region.name, region.next_event, tx.now(), kind, region.epoch, checkpoint, member, by, kept(text), evidence
     )
+    tx.add(event)
     tx.set_region(next_event=region.next_event + 1)
 
 
@@ -61,7 +52,6 @@ def last(reader: Reader, count: int) -> list[Event]:
 
 
 ASKED = "cut asked"
-"""That a member has submitted its count."""
 BAD = "bad records"
 """Kind of the event that counts the records of a commit that could not be decoded."""
 FENCED = "table fence"
@@ -79,11 +69,9 @@ def asked_at(reader: Reader) -> float:
 
 
 def bad_records(reader: Reader) -> dict[str, int]:
-    """Table → records that could not be decoded when they first came in, since the table was declared; for people.
-
-    What left the table does not count: it comes in again. A rewind takes it from every table, a fence from a table by key, which may
-    go back further than the region, and a table that was undeclared starts empty.
-    """
+    """Table → records that could not be decoded when they first came in, since the table was declared; for people. What left the table does
+    not count: it comes in again. A rewind takes it from every table, a fence from a table by key, which may go back further than the
+    region, and a table that was undeclared starts empty."""
     bad: dict[str, int] = {}
     back = [(e.seq, e.checkpoint, "") for e in reader.select(Event, ("kind", "=", "rewind"))]
     back += [
@@ -95,7 +83,7 @@ def bad_records(reader: Reader) -> dict[str, int]:
         if not data["new"]:
             continue
         table = data["table"]
-        upto = min((to for seq, to, of in back if seq > event.seq and of in ("", table)), default=None)
+        upto = min((to for seq, to, whose in back if seq > event.seq and whose in ("", table)), default=None)
         # An older crkafka counted the whole commit, for its first checkpoint.
         counts = data.get("of") or {data.get("first", event.checkpoint): data["bad"]}
         stays = sum(count for checkpoint, count in counts.items() if upto is None or int(checkpoint) <= upto)
@@ -107,7 +95,7 @@ def bad_records(reader: Reader) -> dict[str, int]:
 def bad_after(reader: Reader, table: str, checkpoint: int) -> int:
     """Records of later checkpoints that could not be decoded when they first came into the table."""
     later = reader.select(Event, ("kind", "=", BAD), ("checkpoint", ">", checkpoint))
-    written = [json.loads(event.data_json) for event in later]
+    written = (json.loads(event.data_json) for event in later)
     return sum(int(each["bad"]) for each in written if each["new"] and each["table"] == table)
 
 
@@ -118,16 +106,13 @@ def schema_alarm(reader: Reader, table: str) -> str:
 
 
 def tell_schema(tx: Tx, table: str, alarm: str) -> None:
-    """Log a change of the schema's alarm."""
     if schema_alarm(tx, table) != kept(alarm):
         text = alarm or f"{table}: the newest version of its schema is used again"
         log(tx, SCHEMA, text, data={"table": table, "alarm": kept(alarm)})
 
 
 def drop_old(tx: Tx, keep: int) -> None:
-    """Delete all but the last `keep` events."""
-    region = tx.region()
-    tx.delete(Event, ("seq", "<", region.next_event - keep))
+    tx.delete(Event, ("seq", "<", tx.region().next_event - keep))
 
 
 UNSETTLED, STRANGERS, NO_MERGE, NO_LAST_CUT = "unsettled", "foreign members", "no merge", "no last cut"
@@ -149,10 +134,3 @@ def raised(reader: Reader, region: Region, kind: str) -> Alarm | None:
         return None
     holds = row.at > region.last_cut_at if kind in (NO_MERGE, NO_LAST_CUT) else row.epoch == region.epoch
     return row if holds else None
-
-
-def no_last_cut(tx: Tx, why: str) -> None:
-    """The region was stopped, and the last cut that a stop promises did not come about (SPEC G9)."""
-    raise_alarm(
-        tx, NO_LAST_CUT, f"stopped without a last cut, what was not merged is read again at the next start: {why}"
-    )

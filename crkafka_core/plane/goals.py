@@ -49,18 +49,14 @@ def reach(
 
 
 def missing(reader: Reader, epoch: int, token: str) -> frozenset[TP]:
-    """Partitions of the goal that no live member has reached in this epoch. A goal that is gone was not reached.
-
-    What a member had that was started again since is read again from the head, and not reached yet.
-    """
+    """Partitions of the goal that no live member has reached in this epoch. A goal that is gone was not reached. What a member had that was
+    started again since is read again from the head, and not reached yet."""
     row = reader.get(Goal, token)
     if row is None:
-        raise Refused(
-            f"The bounded run {token} of region {reader.region().name} is not known any more: more than {MOST} were begun after it.",
-            hint="Begin it again.",
-        )
-    there = [reached_by(row, m.name, m.incarnation, epoch) for m in roster.live(reader)]
-    return frozenset(unpack_offsets(row.ends_json).keys() - frozenset().union(*there))
+        why = f"The bounded run {token} of region {reader.region().name} is not known any more"
+        raise Refused(f"{why}: more than {MOST} were begun after it.", hint="Begin it again.")
+    reached = [reached_by(row, m.name, m.incarnation, epoch) for m in roster.live(reader)]
+    return frozenset(unpack_offsets(row.ends_json).keys() - frozenset().union(*reached))
 
 
 def reached_by(row: Goal, member: str, incarnation: str, epoch: int) -> frozenset[TP]:
@@ -79,11 +75,9 @@ def leave_out(tx: Tx, topic: str) -> None:
 
 
 def drop(tx: Tx, token: str) -> None:
-    """The run is over."""
     if tx.delete(Goal, ("token", "=", token)):
         tx.set_region()
 
 
 def current(reader: Reader) -> list[Goal]:
-    """The goals that members work towards."""
     return reader.select(Goal)

@@ -34,7 +34,6 @@ class Handover:
 
 
 def current(region: Region) -> Handover | None:
-    """The handover under way."""
     if not region.handover_json:
         return None
     stored = json.loads(region.handover_json)
@@ -51,7 +50,10 @@ def begin(tx: Tx, handover: Handover) -> None:
         if region.open_cut:
             row = tx.get(Checkpoint, region.open_cut)
             assert row is not None
-            tx.put(replace(row, deadline=min(row.deadline, deadline(tx)), generation=ANY_GENERATION))
+            deadline = (
+                tx.now() + limits.of(region).handover_timeout
+            )  # then it merges without the members that are silent
+            tx.put(replace(row, deadline=min(row.deadline, deadline), generation=ANY_GENERATION))
     elif handover.cause is ResetCause.LOST and before.cause is not ResetCause.LOST:
         text = events.kept(handover.text)
         handover = replace(before, cause=handover.cause, text=text, member=handover.member, by=handover.by)
@@ -68,21 +70,15 @@ def fails(tx: Tx, handover: Handover, member: str, why: str) -> None:
 
 
 def note(tx: Tx, handover: Handover) -> None:
-    """Store it as the region's."""
     tx.set_region(handover_json=json.dumps(asdict(handover), ensure_ascii=False))
-
-
-def deadline(reader: Reader) -> float:
-    """Time at which its cut merges without the members that are silent."""
-    return reader.now() + limits.of(reader.region()).handover_timeout
 
 
 def live(reader: Reader, fillers: Iterable[Filler]) -> set[str]:
     """Names of the members that can still contribute: neither lost, nor gone, nor superseded, nor failed."""
     under_way = current(reader.region())
     failed = under_way.failed if under_way is not None else ()
-    there = {f.member for f in fillers if roster.if_live(reader, f.member, f.incarnation) is not None}
-    return there.difference(failed)
+    names = {f.member for f in fillers if roster.if_live(reader, f.member, f.incarnation) is not None}
+    return names.difference(failed)
 
 
 def carried(fillers: Iterable[Filler], checkpoint: int, known: Collection[TP]) -> list[ContributedOffset]:

@@ -6,23 +6,20 @@ import json
 
 from crkafka_core.control import Reader
 from crkafka_core.model import limits
-from crkafka_core.model.phase import Phase, Wanted
+from crkafka_core.model.phase import FLOWING, Phase, Wanted
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Lease, Member, MemberStatus, Region
 from crkafka_core.plane import leases, roster
 
 LEASE = "host"
-"""Kind of the lease of who runs the members."""
 GRACE = 5.0
 """Seconds for which a region may be without a host before another one is started for it."""
 RUNS_THEM = "`crkafka host` runs them, in a terminal or a service of its own; or Dagster does, where it drives"
 
 
 def missing(reader: Reader, region: Region) -> str:
-    """Why the members of a region that should run have no host, and what to do; empty when they have one, or it is starting.
-
-    Members that never had a host are run by hand.
-    """
+    """Why the members of a region that should run have no host, and what to do; empty when they have one, or it is starting. Members that
+    never had a host are run by hand."""
     if region.wanted is Wanted.STOP or region.phase in (Phase.IDLE, Phase.STOPPED):
         return ""
     members = roster.live(reader)
@@ -32,10 +29,8 @@ def missing(reader: Reader, region: Region) -> str:
     if lease.until <= now:
         silent = f"{now - lease.until + lease.length:.0f} s"
         return f"the host of its members, {lease.holder}, has shown no life for {silent}: {RUNS_THEM}"
-    starting = (
-        region.phase not in (Phase.RUNNING, Phase.CUTTING) and now <= region.reset_at + limits.of(region).settle_timeout
-    )
-    if members or starting:
+    settles = now <= region.reset_at + limits.of(region).settle_timeout
+    if members or (settles and region.phase not in FLOWING):
         return ""
     return f"no member is there: {_begins(region, lease, now)}, and its log says why they do not come; if it is gone, {RUNS_THEM}"
 
@@ -48,15 +43,12 @@ def starting(reader: Reader, region: Region) -> str:
 
 
 def _begins(region: Region, lease: Lease, now: float) -> str:
-    if region.phase in (Phase.RUNNING, Phase.CUTTING):
+    if region.phase in FLOWING:
         return f"{lease.holder} is starting them again"
-    spark = (json.loads(region.config_json or "{}").get("host") or {}).get("spark")
     seconds = f"for {max(0.0, now - region.phase_since):.0f} s"
-    return (
-        f"{lease.holder} is starting them; Spark has been starting {seconds}"
-        if spark
-        else f"{lease.holder} has been starting them {seconds}"
-    )
+    if (json.loads(region.config_json or "{}").get("host") or {}).get("spark"):
+        return f"{lease.holder} is starting them; Spark has been starting {seconds}"
+    return f"{lease.holder} has been starting them {seconds}"
 
 
 def wanted(reader: Reader, region: Region) -> str:

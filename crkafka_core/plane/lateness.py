@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from crkafka_core.config.shapes import UNPLACED, by_value, has_records, topic_of
 from crkafka_core.control import Cond, Reader
@@ -24,7 +24,6 @@ class TableLag:
 
     table: Table
     waiting: int
-    """Checkpoints with rows that it has not acknowledged."""
     seconds: float
     """How long the first of them has waited."""
     writer: str
@@ -39,14 +38,13 @@ class TableLag:
     bad: int = 0
     """Records that could not be decoded, of a typed table: dead letters, or skipped."""
     recent: int = 0
-    """Records of its latest commits, good and bad."""
     recent_bad: int = 0
     schema: str = ""
     """Why its records are not read by the newest version of its schema."""
     idle: bool = False
     """The region is not wanted to run: what waits is not late."""
     left: bool = False
-    """`kept_fresh: false`: the program that writes it, or Dagster, decides how fresh it is."""
+    """`kept_fresh: false`: the program that writes it, or Dagster, decides how fresh it is. The view v_tables asks the same."""
 
     @property
     def unplaced(self) -> str:
@@ -95,10 +93,9 @@ class TableLag:
 
 
 def lags(reader: Reader, region: Region) -> list[TableLag]:
-    """Of every declared table, by name."""
     declared = reader.select(Table, order=("name",))
     bad = events.bad_records(reader) if any(t.shape for t in declared) else {}
-    return [replace(lag(reader, table), bad=bad.get(table.name, 0)) for table in declared]
+    return [_lag(reader, region, table, bad.get(table.name, 0)) for table in declared]
 
 
 def late(reader: Reader, region: Region) -> list[str]:
@@ -106,14 +103,26 @@ def late(reader: Reader, region: Region) -> list[str]:
     return [text for lag in lags(reader, region) for text in (lag.late, lag.spoilt, lag.schema, lag.unplaced) if text]
 
 
-def lag(reader: Reader, table: Table) -> TableLag:
-    """How far one table is."""
+def _lag(reader: Reader, region: Region, table: Table, bad: int) -> TableLag:
     first = checkpoints.filled(reader, above=table.acknowledged, oldest=1)
     waits = reader.get(Checkpoint, first[0]) if first else None
-    region = reader.region()
     held_up = table.owes_fence and region.phase is Phase.REWINDING
     decoded = bool(table.shape) and not (has_records(table.shape) or by_value(table.shape))
-    recent, recent_bad = _recent(reader, table) if decoded else (0, 0)
+    configured = json.loads(region.config_json or "{}").get("tables", ())
+    recent = recent_bad = 0
+    failing = 0.0
+    own: Cond = ("table", "=", table.name)
+    if decoded:
+        done: list[Cond] = [own, ("kind", "=", tables.ADVANCE), ("status", "=", tables.DONE)]
+        if latest := reader.select(TableCommit, *done, order=("number",), desc=True, limit=RECENT):
+            recent_bad = events.bad_after(reader, table.name, latest[-1].after)
+            recent = sum(commit.rows for commit in latest) + recent_bad
+    if waits:  # since the first failed attempt to bring it in; a rewrite of older checkpoints (`replay`) is none
+        last = tables.last_done(reader, table)
+        since: list[Cond] = [own, ("number", ">", last.number if last else 0), ("at", ">", 0.0)]
+        failed: list[Cond] = [("status", "=", tables.FAILED), ("kind", "!=", tables.REWRITE)]
+        if first_failed := reader.column(TableCommit, "at", *since, *failed, order=("number",), limit=1):
+            failing = max(0.0, reader.now() - first_failed[0])
     return TableLag(
         table=table,
         waiting=checkpoints.count_filled(reader, above=table.acknowledged) if waits else 0,
@@ -122,40 +131,14 @@ def lag(reader: Reader, table: Table) -> TableLag:
         feeder=tables.feeder_of(reader, table),
         owes_fence=table.owes_fence,
         unfenced=max(0.0, reader.now() - region.phase_since) if held_up else 0.0,
-        failing=_failing(reader, table) if waits else 0.0,
+        failing=failing,
         idle=region.phase is Phase.IDLE,
-        left=table.name in _left_to_others(region),
+        left=any(t["name"] == table.name and not t.get("kept_fresh", True) for t in configured),
+        bad=bad,
         recent=recent,
         recent_bad=recent_bad,
         schema=events.schema_alarm(reader, table.name) if decoded else "",
     )
-
-
-def _left_to_others(region: Region) -> frozenset[str]:
-    """Tables that no host of the region feeds, by its configuration. The view v_tables asks the same."""
-    tables = json.loads(region.config_json or "{}").get("tables", ())
-    return frozenset(table["name"] for table in tables if not table.get("kept_fresh", True))
-
-
-def _recent(reader: Reader, table: Table) -> tuple[int, int]:
-    """Records of its latest commits, and how many of them were bad."""
-    done: list[Cond] = [("table", "=", table.name), ("kind", "=", tables.ADVANCE), ("status", "=", tables.DONE)]
-    latest = reader.select(TableCommit, *done, order=("number",), desc=True, limit=RECENT)
-    if not latest:
-        return 0, 0
-    bad = events.bad_after(reader, table.name, latest[-1].after)
-    return sum(commit.rows for commit in latest) + bad, bad
-
-
-def _failing(reader: Reader, table: Table) -> float:
-    """Seconds since the first failed attempt to bring in what waits; a rewrite of older checkpoints (`replay`) is none."""
-    done = tables.last_done(reader, table)
-    since: list[Cond] = [
-        *(("table", "=", table.name), ("number", ">", done.number if done else 0)),
-        *(("at", ">", 0.0), ("kind", "!=", tables.REWRITE)),
-    ]
-    failed = reader.column(TableCommit, "at", *since, ("status", "=", tables.FAILED), order=("number",), limit=1)
-    return max(0.0, reader.now() - failed[0]) if failed else 0.0
 
 
 @dataclass(frozen=True)

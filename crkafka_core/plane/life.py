@@ -11,7 +11,7 @@ from crkafka_core.model.rows import ROWS, Group, Launch, Region, ResetCause, Tab
 from crkafka_core.plane import cuts, epochs, events, members, roster, settling
 from crkafka_core.plane import tables as plane_tables
 from crkafka_core.plane.transact import check_protocol
-from crkafka_core.protocol.version import SPOKEN
+from crkafka_core.protocol import SPOKEN
 
 CONFIGURED = ("config_json", "limits_json", "period", "subscription_json")
 """Columns of the region's row that a changed configuration brings up to date."""
@@ -19,9 +19,7 @@ CONFIGURED = ("config_json", "limits_json", "period", "subscription_json")
 
 def declare(store: Store, region: Region, tables: tuple[Table, ...] = (), *, configure: bool = True) -> Region:
     """Make the region's row if there is none; else, with `configure`, bring its configuration up to date. Its uid never changes (SPEC G6).
-
-    A table that is declared otherwise refuses the whole: another format or path is another table (SPEC K6, T1).
-    """
+    A table that is declared otherwise refuses the whole: another format or path is another table (SPEC K6, T1)."""
 
     def work(tx: Tx) -> Region:
         row = tx.region()
@@ -54,7 +52,7 @@ def start(tx: Tx, *, by: str) -> Region:
     if region.phase in (Phase.IDLE, Phase.STOPPED):
         tx.set_region(wait_for_wanted=region.wait_for_wanted or region.phase is Phase.IDLE)
         text = f"the region was started by {by}, and goes on from {epochs.place(region.head)}"
-        epochs.begin_anew(tx, ResetCause.START, text, by=by)
+        epochs.start_over(tx, ResetCause.START, text, by=by)
     return tx.region()
 
 
@@ -74,10 +72,8 @@ def stop(tx: Tx, *, token: str, by: str) -> Region:
 
 
 def last_cut(tx: Tx, *, token: str = "") -> None:
-    """Cut a last time as soon as the group is settled: a rebalance on its way is waited for, as long as a cut may take (SPEC G9).
-
-    Anyone may call it while the region is stopping. What cannot be cut is given up, and read again at the next start.
-    """
+    """Cut a last time as soon as the group is settled: a rebalance on its way is waited for, as long as a cut may take (SPEC G9). Anyone
+    may call it while the region is stopping. What cannot be cut is given up, and read again at the next start."""
     region = tx.region()
     if region.phase is Phase.CUTTING:
         return
@@ -108,9 +104,8 @@ def delete(tx: Tx) -> str:
     """Remove every row of an idle region; its uid, so that its segments can be removed (SPEC G9)."""
     region = tx.region()
     if region.phase is not Phase.IDLE:
-        raise NotRunning(
-            f"Region {region.name} is {region.phase}; only an idle one can be deleted.", hint="`crkafka stop` first."
-        )
+        why = f"Region {region.name} is {region.phase}; only an idle one can be deleted."
+        raise NotRunning(why, hint="`crkafka stop` first.")
     for row in ROWS:
         if row not in (Region, Launch):
             tx.delete(row)
@@ -119,7 +114,6 @@ def delete(tx: Tx) -> str:
 
 
 def tables_of(reader: Reader) -> list[Table]:
-    """The declared tables."""
     return reader.select(Table)
 
 

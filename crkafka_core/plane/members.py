@@ -19,7 +19,6 @@ from crkafka_core.protocol import subscription as subscriptions
 
 
 def launch(tx: Tx, name: str) -> int:
-    """Draw a launch number, when a process of this name starts (SPEC G3)."""
     region = tx.region().name
     row = tx.get(Launch, name)
     number = 1 if row is None else row.number + 1
@@ -40,7 +39,6 @@ class Registration:
     host: str = ""
     instance_id: str = ""
     subscription: str = subscriptions.UNKNOWN
-    """What its configuration reads."""
     member_epochs: bool = False
     """The group is KIP-848's."""
     pid: int = 0
@@ -55,10 +53,8 @@ def register(tx: Tx, who: Registration) -> Member:
     if row is not None and row.incarnation == who.incarnation:
         return roster.of(tx, who.name, who.incarnation)
     if row is not None and row.launch >= who.launch:
-        raise Superseded(
-            f"{who.name} of region {region.name} was launched again, as {row.launch}.",
-            hint="This process ends for good.",
-        )
+        why = f"{who.name} of region {region.name} was launched again, as {row.launch}."
+        raise Superseded(why, hint="This process ends for good.")
     _refuse_unwanted(region, who)
     _check_subscription(tx, region, who)
     _check_protocol(tx, region, who)
@@ -81,30 +77,24 @@ def register(tx: Tx, who: Registration) -> Member:
     tx.put(member)
     events.log(tx, "registered", f"launch {who.launch} on {who.host}", member=who.name)
     if row is not None and row.status is MemberStatus.LIVE:
-        _reset_for(
-            tx, row, f"{who.name} was started again; its earlier process had not left, so it was killed or cut off"
-        )
+        text = f"{who.name} was started again; its earlier process had not left, so it was killed or cut off"
+        _reset_for(tx, row, text)
     carry_forward(tx)
     return member
 
 
 def _refuse_unwanted(region: Region, who: Registration) -> None:
-    """Refuse a member that is not wanted."""
     if region.phase is Phase.IDLE or region.wanted is Wanted.STOP:
         why = f"Region {region.name} is not started: no members are wanted."
         raise NotRunning(why, hint="`crkafka start` starts it.")
     if roster.index(who.name) >= region.members_wanted:
-        raise NotRunning(
-            f"Region {region.name} wants {plural(region.members_wanted, 'member')}; {who.name} is not one.",
-            hint="`crkafka scale` adds one.",
-        )
+        why = f"Region {region.name} wants {plural(region.members_wanted, 'member')}; {who.name} is not one."
+        raise NotRunning(why, hint="`crkafka scale` adds one.")
 
 
 def _check_subscription(reader: Reader, region: Region, who: Registration) -> None:
-    """Refuse an older configuration that reads a topic which was carried forward (SPEC S4).
-
-    A topic that a live member still reads was deleted in Kafka: it cannot come back by this member.
-    """
+    """Refuse an older configuration that reads a topic which was carried forward (SPEC S4). A topic that a live member still reads was
+    deleted in Kafka: it cannot come back by this member."""
     if who.subscription in (region.subscription_json, subscriptions.UNKNOWN):
         return
     readers = [region.subscription_json, *(m.subscription_json for m in roster.live(reader))]
@@ -118,11 +108,9 @@ def _check_subscription(reader: Reader, region: Region, who: Registration) -> No
 
 
 def _check_protocol(reader: Reader, region: Region, who: Registration) -> None:
-    """Refuse a member beside live ones of the group's other protocol: Kafka mixes them, and their generations do not compare (SPEC R1).
-
-    One that registered before the last start, and has reported nothing since, does not count: it may be dead, and the refused one would
-    be the first to see that.
-    """
+    """Refuse a member beside live ones of the group's other protocol: Kafka mixes them, and their generations do not compare (SPEC R1). One
+    that registered before the last start, and has reported nothing since, does not count: it may be dead, and the refused one would be the
+    first to see that."""
     started = reader.get(Reset, region.started_epoch)
     since = started.at if started is not None else 0.0
     others = [m for m in roster.live(reader) if m.member_epochs != who.member_epochs and m.name != who.name]
@@ -143,21 +131,19 @@ def drop_topics(tx: Tx) -> None:
 
 
 def carry_forward(tx: Tx) -> None:
-    """A topic that the configuration no longer reads goes as soon as no live member reads it: till then it is known as before (SPEC S4).
-
-    A member that has left is then waited for no more, if it fills no other.
-    """
-    region, there = tx.region(), roster.live(tx)
+    """A topic that the configuration no longer reads goes as soon as no live member reads it: till then it is known as before (SPEC S4). A
+    member that has left is then waited for no more, if it fills no other."""
+    region, live = tx.region(), roster.live(tx)
     dropped: list[str] = json.loads(region.dropped_json)
     waiting = []
     for topic in dropped:
-        if any(subscriptions.reads(m.subscription_json, topic) for m in there):
+        if any(subscriptions.reads(m.subscription_json, topic) for m in live):
             waiting.append(topic)
         else:
             starts.forget(tx, topic, by="the change of configuration")
     if waiting != dropped:
         tx.set_region(dropped_json=json.dumps(waiting, ensure_ascii=False))
-    numbers.leave_out(tx, {m.incarnation for m in there}, starts.known(tx))
+    numbers.leave_out(tx, {m.incarnation for m in live}, starts.known(tx))
 
 
 def _moving_in(region: Region) -> int:
@@ -169,18 +155,15 @@ def check_group(
     reader: Reader, region: Region, *, who: str, region_index: int, cluster_id: str, group_id: str
 ) -> Group | None:
     """The group, if it is bound already; refused where it, or the region, belongs elsewhere (SPEC G1)."""
+    bound, why = reader.get(Group, cluster_id, group_id), ""
     if region_index != region.region_index:
-        raise WrongRegion(
-            f"Group {group_id!r} belongs to region {region.name} with index {region.region_index}, not {region_index}.",
-            hint="All members of a group are in one region: give the other region a group of its own.",
-        )
-    bound = reader.get(Group, cluster_id, group_id)
-    if bound is not None and bound.region != region.name:
-        raise WrongRegion(
-            f"Group {group_id!r} belongs to region {bound.region} (index {bound.region_index}); {who} is of region "
-            f"{region.name} (index {region_index}).",
-            hint="All members of a group are in one region: give the other region a group of its own.",
-        )
+        why = f"region {region.name} with index {region.region_index}, not {region_index}"
+    elif bound is not None and bound.region != region.name:
+        own = f"region {region.name} (index {region_index})"
+        why = f"region {bound.region} (index {bound.region_index}); {who} is of {own}"
+    if why:
+        hint = "All members of a group are in one region: give the other region a group of its own."
+        raise WrongRegion(f"Group {group_id!r} belongs to {why}.", hint=hint)
     if region.group_id and (region.cluster_id, region.group_id) != (cluster_id, group_id):
         raise WrongRegion(
             f"Region {region.name} has group {region.group_id!r} on cluster {region.cluster_id}; {who} connects to group "
@@ -215,9 +198,8 @@ def bind_group(tx: Tx, region: Region, who: Registration) -> None:
 def renew(tx: Tx, name: str, incarnation: str, metrics: Mapping[str, Any] | None = None) -> Member:
     """Renew the lease: the counter that others watch goes on (SPEC G4)."""
     row = roster.of(tx, name, incarnation)
-    renewed = replace(
-        row, renewals=row.renewals + 1, metrics_json=row.metrics_json if metrics is None else json.dumps(metrics)
-    )
+    shown = row.metrics_json if metrics is None else json.dumps(metrics)
+    renewed = replace(row, renewals=row.renewals + 1, metrics_json=shown)
     tx.put(renewed)
     return renewed
 
@@ -291,14 +273,14 @@ def leave(tx: Tx, name: str, incarnation: str) -> None:
         merging.hand_over(tx, Handover(ResetCause.LEFT, f"{name} left", member=name, by=name))
 
 
-def lose(tx: Tx, name: str, incarnation: str, *, renewals: int, by: str, why: str) -> None:
-    """Declare an incarnation lost, whose counter an observer has seen unchanged for a whole lease (SPEC G4)."""
+def lose(tx: Tx, name: str, incarnation: str, *, by: str, why: str, renewals: int | None = None) -> None:
+    """Declare an incarnation lost: it reports its own failure, or an observer has seen its counter, `renewals`, unchanged for a whole lease
+    (SPEC G4)."""
     row = roster.if_live(tx, name, incarnation)
-    if row is None:
-        return
-    if row.renewals != renewals:
+    if row is not None and renewals is not None and row.renewals != renewals:
         raise Stale(f"{name} has renewed its lease meanwhile.")
-    _lose(tx, row, why, by)
+    if row is not None:
+        _lose(tx, row, why, by)
 
 
 def _lose(tx: Tx, row: Member, why: str, by: str) -> None:
@@ -310,19 +292,15 @@ def _lose(tx: Tx, row: Member, why: str, by: str) -> None:
 
 def _reset_for(tx: Tx, lost: Member, text: str) -> None:
     """A loss where records flow, unless it was a spare that no open cut waits for: nothing of it is missing (SPEC G5, X5)."""
-    region, spare = tx.region(), bool(lost.assignment_json) and not unpack(lost.assignment_json)
-    if region.phase in FLOWING and not (spare and not cuts.expects(tx, region, lost.name)):
+    region = tx.region()
+    if region.phase not in FLOWING:
+        return
+    spare = bool(lost.assignment_json) and not unpack(lost.assignment_json)
+    if not spare or (region.open_cut and tx.get(Filler, region.open_cut, lost.name) is not None):
         merging.hand_over(tx, Handover(ResetCause.LOST, text, member=lost.name, by=lost.name))
 
 
-def fail(tx: Tx, name: str, incarnation: str, why: str) -> None:
-    """Declare an incarnation lost that reports its own failure."""
-    row = roster.if_live(tx, name, incarnation)
-    if row is not None:
-        _lose(tx, row, why, by=name)
-
-
-def behind(region: Region, there: Collection[Member]) -> list[Member]:
+def behind(region: Region, live: Collection[Member]) -> list[Member]:
     """Live members that are cut off from Kafka, as another's report shows: its generation is newer (SPEC G4).
 
     One that never reported is not among them: it may wait for the others to poll before Kafka lets it in. None are while a cut is open:
@@ -333,9 +311,9 @@ def behind(region: Region, there: Collection[Member]) -> list[Member]:
     """
     if region.phase is Phase.CUTTING:
         return []
-    reached = max((m.epoch for m in there), default=0)
+    reached = max((m.epoch for m in live), default=0)
     newest: dict[TP | int, int] = {}
-    for m in there:
+    for m in live:
         if m.assignment_json:
             places: set[TP | int] = {m.epoch, *unpack(m.assignment_json)} if m.member_epochs else {_GROUP}
             for at in places:
@@ -345,7 +323,7 @@ def behind(region: Region, there: Collection[Member]) -> list[Member]:
         older_epoch = m.epoch < reached and _by_region_epoch(m)
         return older_epoch or m.generation < max((newest.get(at, -1) for at in _compared(region, m)), default=-1)
 
-    return [m for m in there if m.generation >= 0 and is_behind(m)]
+    return [m for m in live if m.generation >= 0 and is_behind(m)]
 
 
 _GROUP = -1
@@ -367,13 +345,11 @@ def _by_region_epoch(m: Member) -> bool:
 
 
 def watch_generations(tx: Tx, stale_after: float, silent_after: float) -> None:
-    """Declare members lost that are behind for too long: they are cut off from Kafka alone (SPEC G4).
-
-    A member that has withdrawn its report gets `silent_after`, and so does a spare by member epochs: it may be resolving its starts.
-    """
-    there = roster.live(tx)
-    late, now = behind(tx.region(), there), tx.now()
-    for m in there:
+    """Declare members lost that are behind for too long: they are cut off from Kafka alone (SPEC G4). A member that has withdrawn its
+    report gets `silent_after`, and so does a spare by member epochs: it may be resolving its starts."""
+    live = roster.live(tx)
+    late, now = behind(tx.region(), live), tx.now()
+    for m in live:
         if m not in late:
             if m.stale_since:
                 tx.put(replace(m, stale_since=0.0))

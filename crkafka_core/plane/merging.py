@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from crkafka_core.control import Reader, Tx
-from crkafka_core.model.errors import Mismatch, NotOpen, NotSettled, Refused
+from crkafka_core.model.errors import Mismatch, Refused
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.plural import plural
@@ -29,10 +29,8 @@ from crkafka_core.protocol import merge as rules
 
 
 def hand_in(tx: Tx, part: Part) -> Refused | None:
-    """Contribute; the last contribution merges in the same transaction (SPEC G7).
-
-    What is wrong with the merge aborts the cut, and the evidence stays: the contribution itself is accepted.
-    """
+    """Contribute; the last contribution merges in the same transaction (SPEC G7). What is wrong with the merge aborts the cut, and the
+    evidence stays: the contribution itself is accepted."""
     refused = contribute(tx, part)
     if tx.region().open_cut == part.checkpoint:
         cut = _gather(tx)
@@ -75,26 +73,7 @@ def _gather(reader: Reader) -> _Cut:
 
 
 def waits_for(reader: Reader) -> Sequence[str]:
-    """Names of the members whose contribution the open cut awaits."""
     return _gather(reader).waits
-
-
-def merge(tx: Tx, checkpoint: int) -> Checkpoint | Refused:
-    """Merge the contributions if exactly the expected members are in; the region goes on from there (SPEC C3).
-
-    A merge that is incomplete is refused and stays open; one that is wrong aborts the cut and keeps the evidence. A handover waits
-    for no member that is lost or late (SPEC X10).
-    """
-    region, row = tx.region(), tx.get(Checkpoint, checkpoint)
-    if row is not None and (row.status is CheckpointStatus.EMPTY or row.merged_at):
-        return row
-    if row is None or region.open_cut != checkpoint:
-        what = "unknown" if row is None else row.status.lower()
-        raise NotOpen(f"Checkpoint {checkpoint} of region {region.name} is {what}.")
-    cut = _gather(tx)
-    if cut.waits and (cut.why is None or tx.now() <= row.deadline):
-        raise NotSettled(f"Checkpoint {row.id} still waits for {', '.join(cut.waits)}.", hint="It has a deadline.")
-    return _merge(tx, cut)
 
 
 def finish(tx: Tx) -> None:
@@ -108,61 +87,48 @@ def finish(tx: Tx) -> None:
         resets.begin(tx, ResetCause.LATE, why, member=cut.waits[0], by="the deadline")
 
 
-def _merge(tx: Tx, cut: _Cut) -> Checkpoint | Refused:
+def _merge(tx: Tx, cut: _Cut) -> None:
     region, row = tx.region(), cut.row
     if cut.why is not None and not cut.contributions:
         _reset(tx, cut.why)
-        return NotOpen(f"Checkpoint {row.id} of region {region.name} has no contribution: it is aborted.")
+        return
     offsets = tx.select(ContributedOffset, ("checkpoint", "=", row.id))
-    ids = _topic_ids(tx, cut)
+    if cut.why is None:
+        ids = {tp: initial.topic_id for tp, initial in starts.known(tx).items()}
+        due: Collection[TP] = ids
+    else:  # topics as they were known when its members were placed; it waits for no partition beside what was fixed (SPEC X10)
+        placed = [(f.topic_ids, tp) for f in cut.fillers for tp, start in f.offsets.items() if start != cuts.NO_START]
+        ids, due = {tp: topics[tp.topic] for topics, tp in placed}, ()
     parent = starts.merged(tx, row.parent) if row.parent else {}
-    if wrong := _wrong(cut, offsets, ids):
-        return _refuse_merge(tx, row.id, wrong, offsets)
+    wrong = rules.broken(cut.fillers, offsets, row.parent, due, ids) or _wrong_topics(ids, cut.contributions)
+    if cut.strange:
+        wrong = f"contributions of incarnations that the cut did not expect: {', '.join(cut.strange)}"
+    if wrong:  # the cut is aborted; what was contributed stays in the event log
+        text = str(
+            Mismatch(
+                f"Checkpoint {row.id} of region {region.name} cannot be merged: {wrong}.", hint="The cut is aborted."
+            )
+        )
+        evidence = {"offsets": [[o.member, o.topic, o.partition, o.from_offset, o.to_offset] for o in offsets[:200]]}
+        events.log(tx, "merge refused", text, checkpoint=row.id, data=evidence)
+        resets.begin(tx, ResetCause.MISMATCH, text)
+        return
     stays = handover.carried(cut.gone, row.id, ids)
     merged = _merged_map(region, row.id, [*offsets, *stays], ids, parent)
     handed_over = cut.why is not None and cut.why.cut == row.id
     if row.if_new and (row.parent or handed_over) and _nothing_new(merged, parent):
-        return _close_empty(tx, cut, offsets)
-    tx.add(*merged)
-    done = _close(tx, cut, merged)
-    _go_on(tx, cut, offsets, head=row.id, why=f"stopped after cut {row.id}")
-    return done
-
-
-def _topic_ids(reader: Reader, cut: _Cut) -> dict[TP, str]:
-    """The known partitions, with the id of their topic; in a handover as they were known when its members were placed (SPEC X10)."""
-    if cut.why is None:
-        return {tp: initial.topic_id for tp, initial in starts.known(reader).items()}
-    placed = [(f.topic_ids, f.offsets) for f in cut.fillers]
-    return {tp: ids[tp.topic] for ids, offsets in placed for tp, due in offsets.items() if due != cuts.NO_START}
-
-
-def _wrong(cut: _Cut, offsets: Sequence[ContributedOffset], known: Mapping[TP, str]) -> str:
-    """What is wrong with the merge, in words. A handover covers what was fixed, and waits for no partition beside it."""
-    if cut.strange:
-        return f"contributions of incarnations that the cut did not expect: {', '.join(cut.strange)}"
-    due = known if cut.why is None else ()
-    return rules.broken(cut.fillers, offsets, cut.row.parent, due, known) or _wrong_topics(known, cut.contributions)
+        _close_empty(tx, cut)
+        _go_on(tx, cut, offsets, head=row.parent, why=f"stopped after cut {row.id}, which had nothing new")
+    else:
+        tx.add(*merged)
+        _close(tx, cut, merged)
+        _go_on(tx, cut, offsets, head=row.id, why=f"stopped after cut {row.id}")
 
 
 def _wrong_topics(known: Mapping[TP, str], contributions: Sequence[Contribution]) -> str:
     ids = {tp.topic: topic_id for tp, topic_id in known.items()}
-    for c in contributions:
-        for topic, topic_id in json.loads(c.topic_ids_json).items():
-            if ids.get(topic, topic_id) != topic_id:
-                return f"{c.member} read topic {topic} with id {topic_id}; the group knows it as {ids[topic]}"
-    return ""
-
-
-def _refuse_merge(tx: Tx, checkpoint: int, wrong: str, offsets: Sequence[ContributedOffset]) -> Mismatch:
-    """Abort the cut; what was contributed stays in the event log."""
-    error = Mismatch(
-        f"Checkpoint {checkpoint} of region {tx.region().name} cannot be merged: {wrong}.", hint="The cut is aborted."
-    )
-    evidence = {"offsets": [[o.member, o.topic, o.partition, o.from_offset, o.to_offset] for o in offsets[:200]]}
-    events.log(tx, "merge refused", str(error), checkpoint=checkpoint, data=evidence)
-    resets.begin(tx, ResetCause.MISMATCH, str(error))
-    return error
+    read = (rules.wrong_topic(c.member, json.loads(c.topic_ids_json), ids) for c in contributions)
+    return next(filter(None, read), "")
 
 
 def _merged_map(
@@ -199,7 +165,7 @@ def _nothing_new(merged: Sequence[MergedOffset], parent: Mapping[TP, MergedOffse
     )
 
 
-def _close(tx: Tx, cut: _Cut, merged: Sequence[MergedOffset]) -> Checkpoint:
+def _close(tx: Tx, cut: _Cut, merged: Sequence[MergedOffset]) -> None:
     row, contributions, without = cut.row, cut.contributions, cut.without
     done = replace(
         row,
@@ -218,10 +184,9 @@ def _close(tx: Tx, cut: _Cut, merged: Sequence[MergedOffset]) -> Checkpoint:
     tx.put(*(replace(m, base=row.id) for m in roster.all_of(tx) if m.name in names))
     text = f"{plural(done.rows, 'row')} of {plural(done.members, 'member')}"
     events.log(tx, "merged", f"{text}, without {', '.join(without)}" if without else text, checkpoint=row.id)
-    return done
 
 
-def _close_empty(tx: Tx, cut: _Cut, offsets: Sequence[ContributedOffset]) -> Checkpoint:
+def _close_empty(tx: Tx, cut: _Cut) -> None:
     """The region goes on from the head that it has. The last such cut is kept, for its opener."""
     row, note = cut.row, f"nothing new since checkpoint {cut.row.parent}"
     epochs.drop_parts(tx, row.id)
@@ -229,10 +194,7 @@ def _close_empty(tx: Tx, cut: _Cut, offsets: Sequence[ContributedOffset]) -> Che
     if cut.without:
         note += f", without {', '.join(cut.without)}"
         events.log(tx, "left out", note, checkpoint=row.id)
-    done = replace(row, status=CheckpointStatus.EMPTY, note=note, without_json=json.dumps(cut.without))
-    tx.put(done)
-    _go_on(tx, cut, offsets, head=row.parent, why=f"stopped after cut {row.id}, which had nothing new")
-    return done
+    tx.put(replace(row, status=CheckpointStatus.EMPTY, note=note, without_json=json.dumps(cut.without)))
 
 
 def _go_on(tx: Tx, cut: _Cut, offsets: Sequence[ContributedOffset], *, head: int, why: str) -> None:
@@ -267,10 +229,8 @@ def _go_on(tx: Tx, cut: _Cut, offsets: Sequence[ContributedOffset], *, head: int
 
 
 def hand_over(tx: Tx, why: Handover) -> None:
-    """A rebalance or a loss while records flow: merge what is submitted, then reset to the new head (SPEC X10).
-
-    An ordinary cut that is open merges first. Without a live filler there is nothing to merge.
-    """
+    """A rebalance or a loss while records flow: merge what is submitted, then reset to the new head (SPEC X10). An ordinary cut that is
+    open merges first. Without a live filler there is nothing to merge."""
     handover.begin(tx, why)
     if not tx.region().open_cut:
         _open_handover(tx)
@@ -279,11 +239,16 @@ def hand_over(tx: Tx, why: Handover) -> None:
 
 
 def _open_handover(tx: Tx) -> None:
-    """The cut of the number that is being filled; no member goes on behind it."""
-    why = handover.current(tx.region())
+    """The cut of the number that is being filled; no member goes on behind it. Without a live filler it is a reset."""
+    region = tx.region()
+    why, number = handover.current(region), region.filling
     assert why is not None
-    if not cuts.open_handover(tx, why):
+    if not handover.live(tx, tx.select(Filler, ("checkpoint", "=", number))):
         _reset(tx, why)
+        return
+    token = f"handover, number {number} of epoch {region.epoch}"
+    cuts.begin(tx, region, token=token, cause="handover", if_new=True)
+    handover.note(tx, replace(why, cut=number))
 
 
 def _reset(tx: Tx, why: Handover) -> None:

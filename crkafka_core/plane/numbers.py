@@ -24,10 +24,8 @@ def hand_on(tx: Tx, fillers: Iterable[Filler], offsets: Mapping[str, Mapping[TP,
 
 
 def begin(tx: Tx, offsets: Mapping[str, Mapping[TP, int]]) -> None:
-    """Set the first offsets of the number that was handed out with a mark, as the mark's merge has them (SPEC D5).
-
-    A member that is not in the merge stops filling it: its rows would follow ones that count nowhere (SPEC X10).
-    """
+    """Set the first offsets of the number that was handed out with a mark, as the mark's merge has them (SPEC D5). A member that is not in
+    the merge stops filling it: its rows would follow ones that count nowhere (SPEC X10)."""
     for f in tx.select(Filler, ("checkpoint", "=", tx.region().filling)):
         if f.member in offsets:
             tx.put(replace(f, offsets_json=pack_offsets(offsets[f.member])))
@@ -36,11 +34,8 @@ def begin(tx: Tx, offsets: Mapping[str, Mapping[TP, int]]) -> None:
 
 
 def leave_out(tx: Tx, live: Collection[str], known: Collection[TP]) -> None:
-    """Wait for no incarnation that left and fills no known partition.
-
-    A partition that is still known goes to another member, whose report makes a reset. Of one that was carried forward, the rows
-    since the last merge count nowhere (SPEC S4, C3).
-    """
+    """Wait for no incarnation that left and fills no known partition. A partition that is still known goes to another member, whose report
+    makes a reset. Of one that was carried forward, the rows since the last merge count nowhere (SPEC S4, C3)."""
     region = tx.region()
     if region.filling > region.opened:
         for row in tx.select(Filler, ("checkpoint", "=", region.filling)):

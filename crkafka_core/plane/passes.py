@@ -46,10 +46,8 @@ def following(
 
 
 def left_undone(reader: Reader, region: Region, name: str, *, kept: bool = False) -> Step | None:
-    """What brings the tables to the same checkpoints, by the same pass; None: they are.
-
-    `kept`: one has one row for each key. There no pass is done again for what all have got, and only erasing rewrites the others.
-    """
+    """What brings the tables to the same checkpoints, by the same pass; None: they are. `kept`: one has one row for each key. There no pass
+    is done again for what all have got, and only erasing rewrites the others."""
     family = tables.siblings(reader, tables.of(reader, name))
     least = min(t.acknowledged for t in family)
     several = len(family) > 1 and not kept
@@ -69,12 +67,8 @@ def _again(reader: Reader, family: Sequence[Table], least: int, *, erasing: bool
     family = [table for table in family if table.commits]  # one without has joined since
     last = [_last(reader, table, erasing=erasing) for table in family]
     begun = last[-1] if last else None
-    undone = [
-        commit
-        for table in family
-        for commit in tables.unfinished_rewrites(reader, table)
-        if commit.token.startswith(ERASING) == erasing
-    ]
+    unfinished = (commit for table in family for commit in tables.unfinished_rewrites(reader, table))
+    undone = [commit for commit in unfinished if commit.token.startswith(ERASING) == erasing]
     if begun is not None and any(commit is None or commit.token != begun.token for commit in last):
         undone.append(begun)
     live = set(reader.line(least)) if undone and least else set()

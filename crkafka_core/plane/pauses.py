@@ -11,7 +11,6 @@ from crkafka_core.model.errors import ConfigError, Refused
 from crkafka_core.model.offsets import TP, unpack
 from crkafka_core.model.rows import Member, MemberStatus, PauseMark
 from crkafka_core.plane import events, roster
-from crkafka_core.protocol.marks import paused
 
 KINDS = ("partition", "topic", "pattern", "member")
 LONGEST = 500
@@ -19,14 +18,18 @@ LONGEST = 500
 
 
 def pause(tx: Tx, kind: str, what: str, *, by: str, member: str = "") -> None:
-    """Pause what the mark names, also what does not exist yet; with `member`, only where that member holds it.
-
-    A member's mark on a partition is one on what it holds: it is gone as soon as the member has lost the partition.
-    """
+    """Pause what the mark names, also what does not exist yet; with `member`, only where that member holds it. A member's mark on a
+    partition is one on what it holds: it is gone as soon as the member has lost the partition."""
     check(kind, what, member)
     region = tx.region()
     if member and kind == "partition":
-        _check_held(tx.get(Member, member), what, member)
+        row = tx.get(Member, member)
+        if row is None or row.status is not MemberStatus.LIVE or not row.assignment_json:
+            hint = "Wait until the group is settled, or pause the partition for whoever holds it."
+            raise Refused(f"{member} does not say now what it holds, so nothing of it can be paused.", hint=hint)
+        if what not in {str(tp) for tp in unpack(row.assignment_json)}:
+            hint = "Pause the partition for whoever holds it, without naming a member."
+            raise Refused(f"{member} does not hold {what}.", hint=hint)
     if tx.get(PauseMark, kind, what, member) is None:
         tx.put(PauseMark(region.name, kind, what, member, by, tx.now()))
         events.log(tx, "paused", f"{kind} {what}", member=member, by=by)
@@ -45,10 +48,8 @@ def check(kind: str, what: str, member: str = "") -> None:
     if kind not in KINDS:
         raise ConfigError(f"A pause mark is on a {', '.join(KINDS)}, not on a {kind!r}.")
     if len(what) > LONGEST or re.search("[\0\ud800-\udfff]", what):
-        raise ConfigError(
-            f"What is paused has at most {LONGEST} letters, and none that no database keeps: {what[:40]!r}….",
-            hint="Several shorter patterns do the same.",
-        )
+        why = f"What is paused has at most {LONGEST} letters, and none that no database keeps: {what[:40]!r}…."
+        raise ConfigError(why, hint="Several shorter patterns do the same.")
     if kind == "partition" and not re.fullmatch(r".+\[(0|[1-9][0-9]*)\]", what):
         raise ConfigError(f"{what!r} is not a partition.", hint="Write it as topic[3].")
     if kind == "member" and member:
@@ -60,18 +61,6 @@ def check(kind: str, what: str, member: str = "") -> None:
             raise ConfigError(f"The pattern {what!r} is not a regular expression: {e}.") from e
 
 
-def _check_held(row: Member | None, what: str, member: str) -> None:
-    if row is None or row.status is not MemberStatus.LIVE or not row.assignment_json:
-        raise Refused(
-            f"{member} does not say now what it holds, so nothing of it can be paused.",
-            hint="Wait until the group is settled, or pause the partition for whoever holds it.",
-        )
-    if what not in {str(tp) for tp in unpack(row.assignment_json)}:
-        raise Refused(
-            f"{member} does not hold {what}.", hint="Pause the partition for whoever holds it, without naming a member."
-        )
-
-
 def follow(tx: Tx, member: str, held: Collection[TP]) -> None:
     """A member's marks on partitions end with its hold on them: when it reports without one, or another reports it (SPEC P1)."""
     here = {str(tp) for tp in held}
@@ -81,7 +70,6 @@ def follow(tx: Tx, member: str, held: Collection[TP]) -> None:
 
 
 def all_of(reader: Reader) -> list[PauseMark]:
-    """Every mark that is set."""
     return reader.select(PauseMark)
 
 
@@ -92,13 +80,10 @@ def marks(reader: Reader) -> frozenset[Mark]:
 
 def paused_now(reader: Reader, tps: Collection[TP]) -> frozenset[TP]:
     """Those of the partitions that a mark pauses where they are now."""
-    there = marks(reader)
-    if not there:
-        return frozenset()
-    holders = roster.holders(reader)
-    return frozenset(tp for tp in tps if paused(tp, there, holders.get(tp, "")))
+    here = marks(reader)
+    holders = roster.holders(reader) if here else {}
+    return frozenset(tp for tp in tps if any(mark.pauses(tp, holders.get(tp, "")) for mark in here))
 
 
 def in_words(mark: PauseMark) -> str:
-    """A mark in words."""
     return f"{mark.kind} {mark.what}{f' of {mark.member}' if mark.member else ''}"

@@ -10,7 +10,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from crkafka_core.control import Cond, Reader, Tx
+from crkafka_core.control import Reader, Tx
 from crkafka_core.model import limits
 from crkafka_core.model.errors import LeaseLost, NotRunning, Refused, Stale
 from crkafka_core.model.plural import plural
@@ -24,7 +24,6 @@ class Permit:
     """The right to commit once to a table."""
 
     table: Table
-    """As it was when permitted."""
     commit: TableCommit
     lease: Lease
     plan: reading.ReadPlan
@@ -41,18 +40,14 @@ def permit_commit(
     upto: int | None = None,
     limit: int | None = None,
 ) -> Permit | None:
-    """Permit one write: of what follows the acknowledged checkpoint, or with `ids` a rewrite of live ones; None if there is nothing.
-
-    The same token finds its own permit again. Another writer's lease refuses, naming the holder (SPEC K6).
-    """
+    """Permit one write: of what follows the acknowledged checkpoint, or with `ids` a rewrite of live ones; None if there is nothing. The
+    same token finds its own permit again. Another writer's lease refuses, naming the holder (SPEC K6)."""
     region = tx.region()
     restored.refuse(region)
     table = tables.of(tx, name)
     if table.owes_fence:
-        raise NotRunning(
-            f"Table {name} of region {region.name} has not followed the rewind of epoch {table.rewind_epoch}.",
-            hint="It takes a fence first; `crkafka reset --to head` or the Spark host makes it.",
-        )
+        why = f"Table {name} of region {region.name} has not followed the rewind of epoch {table.rewind_epoch}."
+        raise NotRunning(why, hint="It takes a fence first; `crkafka reset --to head` or the Spark host makes it.")
     if (mine := _mine(tx, table, token)) is not None:
         plan = reading.plan(tx, region, ids=mine.checkpoints)
         return Permit(table, mine, _take(tx, table, holder, token), plan)
@@ -65,11 +60,9 @@ def permit_commit(
 
 
 def permit_together(tx: Tx, names: Collection[str], *, holder: str, token: str, limit: int, most: int) -> list[Permit]:
-    """Permit one write of what follows to those of the tables that are where the first is, and that no other writes or fences.
-
-    At most `limit` checkpoints, and `most` bytes of segments; none where one checkpoint has more. The same token finds its own permits
-    again, of the same checkpoints: what was merged meanwhile is not theirs.
-    """
+    """Permit one write of what follows to those of the tables that are where the first is, and that no other writes or fences. At most
+    `limit` checkpoints, and `most` bytes of segments; none where one checkpoint has more. The same token finds its own permits again, of
+    the same checkpoints: what was merged meanwhile is not theirs."""
     region = tx.region()
     restored.refuse(region)
     declared = [t for t in tx.select(Table, ("name", "in", list(names))) if not t.owes_fence]
@@ -104,8 +97,8 @@ def _begun(tx: Tx, region: Region, table: Table) -> Table:
 
 def began_late(reader: Reader, table: Table) -> bool:
     """Whether what it has acknowledged came by no commit: it begins behind what is forgotten."""
-    fits: list[Cond] = [("table", "=", table.name), ("status", "=", DONE), ("kind", "=", ADVANCE)]
-    return table.acknowledged > 0 and not reader.count(TableCommit, *fits, ("upto", "=", table.acknowledged))
+    upto = table.acknowledged
+    return upto > 0 and not tables.advances(reader, ("table", "=", table.name), ("upto", "=", upto))
 
 
 def _next(tx: Tx, region: Region, table: Table, upto: int | None, limit: int | None) -> reading.ReadPlan:
@@ -121,21 +114,19 @@ def _next(tx: Tx, region: Region, table: Table, upto: int | None, limit: int | N
 
 
 def permit_fence(tx: Tx, name: str, *, holder: str, token: str) -> Permit | None:
-    """Permit the fence that a rewind asks for; None if the table needs none (SPEC X4).
-
-    It takes over the writer's lease: a late finish is refused by its number, a late write by the format.
-    """
+    """Permit the fence that a rewind asks for; None if the table needs none (SPEC X4). It takes over the writer's lease: a late finish is
+    refused by its number, a late write by the format."""
     region = tx.region()
     restored.refuse(region)
     table = tables.of(tx, name)
     if not table.owes_fence:
         return None
-    held = tx.get(Lease, tables.kind_of_lease(name), "")
-    if held is not None and held.token != token and held.data_json != tables.fence_data(table):
+    held, data = tx.get(Lease, tables.kind_of_lease(name), ""), tables.fence_data(table)
+    if held is not None and held.token != token and held.data_json != data:
         tx.put(replace(held, until=0.0))
     nothing = reading.ReadPlan(region=region.name, uid=region.uid, line=())
     if (mine := _mine(tx, table, token)) is not None:
-        return Permit(table, mine, _take(tx, table, holder, token, tables.fence_data(table)), nothing)
+        return Permit(table, mine, _take(tx, table, holder, token, data), nothing)
     return _issue(tx, table, nothing, FENCE, holder, token)
 
 
@@ -174,9 +165,8 @@ def renew(tx: Tx, permit: Permit) -> Lease:
     """Renew the lease; refused once another process writes, or a rewind has asked for a fence."""
     table = tables.of(tx, permit.table.name)
     if permit.commit.kind != FENCE and table.owes_fence:
-        raise LeaseLost(
-            f"Region {table.region} was rewound: table {table.name} takes a fence first.", hint="Stop; nothing is lost."
-        )
+        why = f"Region {table.region} was rewound: table {table.name} takes a fence first."
+        raise LeaseLost(why, hint="Stop; nothing is lost.")
     return leases.renew(tx, permit.lease, limits.of(tx.region()).driver_lease)
 
 
@@ -184,21 +174,17 @@ def _still(reader: Reader, region: Region, permit: Permit) -> tuple[Table, Table
     table = tables.of(reader, permit.table.name)
     commit = reader.get(TableCommit, table.name, permit.commit.number)
     if commit is None or commit.token != permit.commit.token:
-        raise LeaseLost(
-            f"Commit {permit.commit.number} to table {table.name} is unknown here.", hint="Stop; write nothing more."
-        )
+        why = f"Commit {permit.commit.number} to table {table.name} is unknown here."
+        raise LeaseLost(why, hint="Stop; write nothing more.")
     if commit.status == DONE:
         return table, commit
     leases.check(reader, permit.lease)
     if commit.status != OPEN:
-        raise LeaseLost(
-            f"Commit {commit.number} to table {table.name} was overtaken.", hint="Stop; the next one goes on."
-        )
+        why = f"Commit {commit.number} to table {table.name} was overtaken."
+        raise LeaseLost(why, hint="Stop; the next one goes on.")
     if commit.kind != FENCE and table.owes_fence:
-        raise Stale(
-            f"Region {region.name} was rewound while commit {commit.number} to {table.name} was written.",
-            hint="The fence removes it.",
-        )
+        why = f"Region {region.name} was rewound while commit {commit.number} to {table.name} was written."
+        raise Stale(why, hint="The fence removes it.")
     return table, commit
 
 
@@ -219,16 +205,26 @@ def finish_commit(
     bad: Mapping[int, int] | None = None,
     counts: Mapping[int, int] | None = None,
 ) -> Table:
-    """Count the write: the only moment at which it is acknowledged. The same permit finished again changes nothing.
-
-    Without a version nothing had to be written. `bad`: checkpoint → records that could not be decoded.
-    """
+    """Count the write: the only moment at which it is acknowledged. The same permit finished again changes nothing. Without a version
+    nothing had to be written. `bad`: checkpoint → records that could not be decoded."""
     region = tx.region()
     table, commit = _still(tx, region, permit)
     if commit.status == DONE:
         return table
+    # What was written must still be what belongs in the table: live, with the same records erased, behind what is acknowledged.
     ids = commit.checkpoints
-    _refuse_overtaken(tx, permit.plan, table, commit, ids)
+    live = set(tx.line(region.head, after=min(ids) - 1))
+    if gone := [i for i in ids if i not in live]:
+        left = f"Checkpoint {gone[0]} of region {region.name} is not live any more"
+        raise Stale(f"{left}; commit {commit.number} to {table.name} is void.")
+    read = {c.id: c.erased_json for c in permit.plan.line}
+    erased = tx.select(Checkpoint, ("id", "in", ids), ("erased_json", "!=", "{}"))
+    if any(c.erased_json != read.get(c.id, "{}") for c in erased):
+        why = f"Records were erased while commit {commit.number} to table {table.name} was written."
+        raise Stale(why, hint="Write again: what it wrote does not count, and is replaced.")
+    if commit.kind == ADVANCE and table.acknowledged != commit.after:
+        since = f"while commit {commit.number} went on from {commit.after}"
+        raise Stale(f"Table {table.name} was advanced to {table.acknowledged} {since}.")
     stored = json.dumps({i: counts.get(i, 0) for i in ids}) if counts else ""
     tx.put(replace(commit, status=DONE, version=version, rows=rows, at=tx.now(), counts_json=stored))
     acknowledged = commit.upto if commit.kind == ADVANCE else table.acknowledged
@@ -237,51 +233,24 @@ def finish_commit(
     evidence = {"table": table.name, "number": commit.number, "version": version, "rows": rows}
     text = f"{table.name}: {plural(rows, 'row')} of {plural(len(ids), 'checkpoint')}"
     events.log(tx, "table " + commit.kind, text, checkpoint=max(ids), data=evidence)
-    _tell_bad_records(tx, commit, bad)
+    _log_bad_records(tx, commit, bad)
     leases.release(tx, permit.lease)
     return done
 
 
-def _refuse_overtaken(
-    reader: Reader, plan: reading.ReadPlan, table: Table, commit: TableCommit, ids: Collection[int]
-) -> None:
-    """What was written must still be what belongs in the table: live, with the same records erased, behind what is acknowledged."""
-    region = reader.region()
-    live = set(reader.line(region.head, after=min(ids) - 1))
-    gone = [i for i in ids if i not in live]
-    if gone:
-        raise Stale(
-            f"Checkpoint {gone[0]} of region {region.name} is not live any more; commit {commit.number} to {table.name} is void."
-        )
-    read = {c.id: c.erased_json for c in plan.line}
-    erased = reader.select(Checkpoint, ("id", "in", ids), ("erased_json", "!=", "{}"))
-    if any(c.erased_json != read.get(c.id, "{}") for c in erased):
-        raise Stale(
-            f"Records were erased while commit {commit.number} to table {table.name} was written.",
-            hint="Write again: what it wrote does not count, and is replaced.",
-        )
-    if commit.kind == ADVANCE and table.acknowledged != commit.after:
-        raise Stale(
-            f"Table {table.name} was advanced to {table.acknowledged} while commit {commit.number} went on from {commit.after}."
-        )
-
-
-def _tell_bad_records(tx: Tx, commit: TableCommit, bad: Mapping[int, int] | None) -> None:
-    of = {checkpoint: count for checkpoint, count in sorted((bad or {}).items()) if count}
-    if not of:
-        return
-    ids, total = commit.checkpoints, sum(of.values())
-    evidence = {"table": commit.table, "bad": total, "new": commit.kind == ADVANCE, "of": of}
-    several = f" of {len(ids)} checkpoints" if len(ids) > 1 else ""
-    text = f"{commit.table}: {plural(total, 'record')}{several} could not be decoded"
-    events.log(tx, events.BAD, text, checkpoint=max(ids), data=evidence)
+def _log_bad_records(tx: Tx, commit: TableCommit, bad: Mapping[int, int] | None) -> None:
+    counts = {checkpoint: count for checkpoint, count in sorted((bad or {}).items()) if count}
+    if counts:
+        ids, total = commit.checkpoints, sum(counts.values())
+        evidence = {"table": commit.table, "bad": total, "new": commit.kind == ADVANCE, "of": counts}
+        several = f" of {len(ids)} checkpoints" if len(ids) > 1 else ""
+        text = f"{commit.table}: {plural(total, 'record')}{several} could not be decoded"
+        events.log(tx, events.BAD, text, checkpoint=max(ids), data=evidence)
 
 
 def finish_fence(tx: Tx, permit: Permit, *, version: str, acknowledged: int | None = None) -> Table:
-    """The table follows the rewind; when all do, the region leaves REWINDING (SPEC X4).
-
-    `acknowledged`: the checkpoint to which it went back, where that is further than it had to.
-    """
+    """The table follows the rewind; when all do, the region leaves REWINDING (SPEC X4). `acknowledged`: the checkpoint to which it went
+    back, where that is further than it had to."""
     region = tx.region()
     table, commit = _still(tx, region, permit)
     if commit.status == DONE:
@@ -290,9 +259,8 @@ def finish_fence(tx: Tx, permit: Permit, *, version: str, acknowledged: int | No
     shared = fenced_to(tx, region, permit)
     if acknowledged is not None:
         shared = min(shared, acknowledged)
-    done = replace(
-        table, fenced_epoch=max(table.fenced_epoch, permit.table.rewind_epoch), acknowledged=shared, version=version
-    )
+    followed = max(table.fenced_epoch, permit.table.rewind_epoch)
+    done = replace(table, fenced_epoch=followed, acknowledged=shared, version=version)
     tx.put(replace(commit, status=DONE, version=version, at=tx.now()))
     tx.put(done)
     evidence = {"table": table.name, "number": commit.number}
@@ -343,7 +311,7 @@ def acknowledge(
     evidence = {"table": name, "number": number, "version": version}
     text = f"{name}: commit {number} was in the table, and not acknowledged yet"
     events.log(tx, "table " + commit.kind, text, checkpoint=holds, data=evidence)
-    _tell_bad_records(tx, commit, bad)
+    _log_bad_records(tx, commit, bad)
     if without or contents.common(tx, region, acknowledged) != acknowledged:
         owe_fence(tx, name)
     return True
@@ -385,11 +353,6 @@ def last_number(reader: Reader, table: Table) -> int:
     """Number of the last acknowledged commit that wrote anything."""
     last = tables.last_done(reader, table, ("version", "!=", ""))
     return last.number if last else 0
-
-
-def after_restored(reader: Reader, table: Table) -> bool:
-    """Whether the fence that the table lacks follows a restored backup: the table may be newer than SQL (SPEC G10)."""
-    return restored.went_on(reader, after=table.fenced_epoch)
 
 
 def fail_commit(tx: Tx, permit: Permit, why: str) -> None:

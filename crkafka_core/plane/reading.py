@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from crkafka_core.control import Reader, Tx
@@ -65,7 +65,7 @@ class ReadPlan:
         return replace(
             self,
             segments=tuple(
-                s for s in self.segments if any(selection.may_hold(*of.tp, of.first, of.next) for of in s.spans)
+                s for s in self.segments if any(selection.may_hold(*x.tp, x.first, x.next) for x in s.spans)
             ),
             ranges=tuple(r for r in self.ranges if selection.may_hold(r.topic, r.partition, r.start, r.stop)),
             selection=selection,
@@ -111,29 +111,50 @@ def plan(
     ids: Collection[int] | None = None,
 ) -> ReadPlan:
     """The checkpoints (after, upto] along parents, or exactly `ids`; by default from birth to the head."""
-    if ids is not None:
-        line = _named(reader, region, ids)
+    if ids is None:
+        line = _between(reader, region, after or 0, region.head if upto is None else upto)
     else:
-        line = _between(reader, region, 0 if after is None else after, region.head if upto is None else upto)
-    return _located(reader, region, line)
+        wrong = sorted(set(ids).difference(reader.line(region.head, after=min(ids) - 1))) if ids else ()
+        if wrong:
+            raise refusal(reader, region, wrong[0])
+        line = checkpoints.within(reader, ids)
+    ranges = [r for c in line if c.status is CheckpointStatus.RETIRED and c.rows for r in archived(region, c)]
+    # All of their records, but for those that were erased for good.
+    erased = (
+        (c.id, topic, partition, tuple(offsets))
+        for c in line
+        for topic, partitions in c.erased.items()
+        for partition, offsets in partitions.items()
+    )
+    selection = Selection(erased=tuple(erased))
+    return ReadPlan(
+        region.name, region.uid, tuple(line), tuple(_segments(reader, region, line)), tuple(ranges), selection
+    )
 
 
-def _named(reader: Reader, region: Region, ids: Collection[int]) -> list[Checkpoint]:
-    if not ids:
+def _segments(reader: Reader, region: Region, line: Collection[Checkpoint]) -> list[Segment]:
+    """Segments of the kept checkpoints, as they were written."""
+    kept = {c.id: c for c in line if c.status is CheckpointStatus.MERGED and c.rows}
+    if not kept:
         return []
-    wanted = set(ids)
-    wrong = sorted(wanted.difference(reader.line(region.head, after=min(ids) - 1)))
-    if wrong:
-        raise refusal(reader, region, wrong[0])
-    return checkpoints.within(reader, wanted)
+    near = reader.select(Segment, ("checkpoint", ">=", min(kept)), ("checkpoint", "<=", max(kept)))
+    counted = dict.fromkeys(kept, 0)
+    for segment in near:
+        if segment.checkpoint in kept:
+            counted[segment.checkpoint] += segment.rows
+    for checkpoint, rows in counted.items():
+        if rows != kept[checkpoint].rows:
+            merged = f"Checkpoint {checkpoint} of region {region.name} merged {plural(kept[checkpoint].rows, 'row')}"
+            hint = "Rows of the control plane are missing; `crkafka verify` names the first difference."
+            raise DataLoss(f"{merged}, its segments name {rows}.", hint=hint)
+    # Within a checkpoint a member's tenth segment comes behind its ninth, though its path is the lesser text.
+    return sorted((s for s in near if s.checkpoint in kept), key=lambda s: (s.checkpoint, len(s.path), s.path))
 
 
 def _between(reader: Reader, region: Region, after: int, upto: int) -> list[Checkpoint]:
     if after < 0 or upto < after:
-        raise NoSuchCheckpoint(
-            f"There is no range of checkpoints after {after} up to {upto} in region {region.name}.",
-            hint="The first bound is left out, the second is in: 0 ≤ after ≤ upto.",
-        )
+        why = f"There is no range of checkpoints after {after} up to {upto} in region {region.name}."
+        raise NoSuchCheckpoint(why, hint="The first bound is left out, the second is in: 0 ≤ after ≤ upto.")
     if after == upto:
         if upto and upto not in reader.line(region.head, after=upto - 1):
             raise refusal(reader, region, upto)
@@ -143,9 +164,7 @@ def _between(reader: Reader, region: Region, after: int, upto: int) -> list[Chec
         raise refusal(reader, region, upto)
     rows = checkpoints.within(reader, [i for i in line if i <= upto])
     if rows[0].parent != after:
-        if after:
-            raise refusal(reader, region, after)
-        raise forgotten(region, rows[0])
+        raise refusal(reader, region, after) if after else forgotten(region, rows[0])
     return rows
 
 
@@ -174,53 +193,6 @@ def refusal(reader: Reader, region: Region, checkpoint: int) -> NoSuchCheckpoint
     return NoSuchCheckpoint(why, hint=f"What can be read: {listed(line)} ({len(line)} on the line to the head).")
 
 
-def _located(reader: Reader, region: Region, line: Sequence[Checkpoint]) -> ReadPlan:
-    kept = {c.id: c for c in line if c.status is CheckpointStatus.MERGED and c.rows}
-    segments: list[Segment] = []
-    if kept:
-        near = reader.select(Segment, ("checkpoint", ">=", min(kept)), ("checkpoint", "<=", max(kept)))
-        segments = sorted((s for s in near if s.checkpoint in kept), key=_as_written)
-        _complete(region, kept, segments)
-    ranges = [r for c in line if c.status is CheckpointStatus.RETIRED and c.rows for r in archived(region, c)]
-    return ReadPlan(
-        region=region.name,
-        uid=region.uid,
-        line=tuple(line),
-        segments=tuple(segments),
-        ranges=tuple(ranges),
-        selection=without_erased(line),
-    )
-
-
-def _as_written(segment: Segment) -> tuple[int, int, str]:
-    """Within a checkpoint a member's tenth segment comes behind its ninth, though its path is the lesser text."""
-    return segment.checkpoint, len(segment.path), segment.path
-
-
-def without_erased(line: Iterable[Checkpoint]) -> Selection:
-    """All of their records, but for those that were erased for good."""
-    return Selection(
-        erased=tuple(
-            (c.id, topic, p, tuple(offsets))
-            for c in line
-            for topic, of in c.erased.items()
-            for p, offsets in of.items()
-        )
-    )
-
-
-def _complete(region: Region, kept: dict[int, Checkpoint], segments: Sequence[Segment]) -> None:
-    counted = dict.fromkeys(kept, 0)
-    for segment in segments:
-        counted[segment.checkpoint] += segment.rows
-    for checkpoint, rows in counted.items():
-        if rows != kept[checkpoint].rows:
-            raise DataLoss(
-                f"Checkpoint {checkpoint} of region {region.name} merged {plural(kept[checkpoint].rows, 'row')}, its segments name {rows}.",
-                hint="Rows of the control plane are missing; `crkafka verify` names the first difference.",
-            )
-
-
 def archived(region: Region, checkpoint: Checkpoint) -> list[KafkaRange]:
     """The ranges that the archive of a retired checkpoint holds (SPEC T2)."""
     ids = json.loads(checkpoint.archive_topics_json)
@@ -234,9 +206,8 @@ def archived(region: Region, checkpoint: Checkpoint) -> list[KafkaRange]:
         if rows
     ]
     if sum(r.rows for r in ranges) != checkpoint.rows:
-        raise DataLoss(
-            f"The archive of checkpoint {checkpoint.id} of region {region.name} does not hold its {plural(checkpoint.rows, 'row')}."
-        )
+        archive = f"The archive of checkpoint {checkpoint.id} of region {region.name}"
+        raise DataLoss(f"{archive} does not hold its {plural(checkpoint.rows, 'row')}.")
     return sorted(ranges, key=lambda r: (r.topic, r.partition))
 
 
@@ -253,17 +224,11 @@ def take(
     """Plan a read and hold its checkpoints in the same transaction, so that no retirement comes in between (SPEC T1)."""
     made = plan(tx, tx.region(), after=after, upto=upto, ids=ids)
     kept = [c.id for c in made.line if c.status is CheckpointStatus.MERGED]
-    lease = leases.take(
-        tx, KIND, holder=holder, token=token, length=length, slot=token, data=_from(min(kept, default=NOTHING) - 1)
-    )
+    lease = follow(tx, stream=token, holder=holder, after=min(kept, default=NOTHING) - 1, length=length)
     return Reading(made, lease)
 
 
 def follow(tx: Tx, *, stream: str, holder: str, after: int, length: float) -> Lease:
-    """Hold what comes after a stream's position; what is before it may be retired."""
-    return leases.take(tx, KIND, holder=holder, token=stream, length=length, slot=stream, data=_from(after))
-
-
-def _from(after: int) -> str:
-    """What retirement reads: nothing that comes after this checkpoint may go."""
-    return json.dumps({"after": after})
+    """Hold what comes after a stream's position, so that retirement leaves it; what is before it may be retired."""
+    data = json.dumps({"after": after})
+    return leases.take(tx, KIND, holder=holder, token=stream, length=length, slot=stream, data=data)

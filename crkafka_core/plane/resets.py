@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection
 
-from crkafka_core.control import Reader, Tx
+from crkafka_core.control import Cond, Reader, Tx
 from crkafka_core.model import limits
 from crkafka_core.model.errors import DataLoss, NoSuchCheckpoint, NotRunning, Refused, RegionStopped, Stale
 from crkafka_core.model.offsets import TP
@@ -14,7 +14,6 @@ from crkafka_core.model.plural import listed
 from crkafka_core.model.rows import (
     Checkpoint,
     CheckpointStatus,
-    Initial,
     MergedOffset,
     Region,
     Reset,
@@ -24,17 +23,15 @@ from crkafka_core.model.rows import (
 )
 from crkafka_core.plane import checkpoints, epochs, events, reading, restored, starts
 from crkafka_core.protocol import reset_policy, subscription
-from crkafka_core.protocol.reset_policy import BUDGETED, COUNTED, POLICY, Record
+from crkafka_core.protocol.reset_policy import BUDGETED, COUNTED, POLICY
 
 
 def request(
     tx: Tx, *, by: str, cause: str = "", target: int | None = None, token: str = "", give_up: Collection[str] = ()
 ) -> int:
-    """A reset that a person asks for; the new epoch (SPEC X3-X5). `cause` is in the person's words, if there are any.
-
-    `target` is a merged checkpoint of the head's line, 0 for initial state, or None for the head. `give_up`: forgotten topics whose
-    rows may be lost by it. The same `token` finds its own reset again (SPEC A1).
-    """
+    """A reset that a person asks for; the new epoch (SPEC X3-X5). `cause` is in the person's words, if there are any. `target` is a merged
+    checkpoint of the head's line, 0 for initial state, or None for the head. `give_up`: forgotten topics whose rows may be lost by it. The
+    same `token` finds its own reset again (SPEC A1)."""
     region = tx.region()
     if (done := of_token(tx, token)) is not None:
         return done.epoch
@@ -42,9 +39,8 @@ def request(
     if target is not None:
         check_target(tx, region, target, give_up)
     if region.phase is Phase.IDLE and (target is None or target == region.head):
-        raise NotRunning(
-            f"Region {region.name} is idle: there is nothing to reset.", hint="Name a target, or start it."
-        )
+        why = f"Region {region.name} is idle: there is nothing to reset."
+        raise NotRunning(why, hint="Name a target, or start it.")
     to = epochs.place(region.head if target is None else target)
     text = f"back to {to}, as asked by {by}" + (f": {cause}" if cause else "")
     if given_up := sorted(set(give_up)):
@@ -73,9 +69,8 @@ def failed(tx: Tx, cause: ResetCause, text: str, *, member: str, epoch: int) -> 
     if region.epoch != epoch:
         raise Stale(f"The failure was seen in epoch {epoch}; region {region.name} is at {region.epoch} and past it.")
     if region.phase is Phase.STOPPED:
-        raise RegionStopped(
-            f"Region {region.name} is stopped: {region.stop_reason}", hint="`crkafka start` after mending it."
-        )
+        why = f"Region {region.name} is stopped: {region.stop_reason}"
+        raise RegionStopped(why, hint="`crkafka start` after mending it.")
     if region.phase is Phase.IDLE:
         raise NotRunning(f"Region {region.name} is idle: there is nothing to reset.", hint="Start it.")
     begin(tx, cause, text, by=member, member=member)
@@ -86,9 +81,14 @@ def check_target(reader: Reader, region: Region, target: int, give_up: Collectio
     """A target is initial state, or a merged checkpoint of the head's line that is not retired; what is superseded is read again."""
     if target == region.head:
         return
-    if target:
-        _check_on_line(reader, region, target)
-    lost = [topic for topic in _read_by_nobody(reader, region, target) if topic not in give_up]
+    row = reader.get(Checkpoint, target) if target else None
+    merged = row is not None and row.status is CheckpointStatus.MERGED
+    if target and not (merged and target in reader.line(region.head, after=target - 1)):
+        kept = checkpoints.ids_with(reader, CheckpointStatus.MERGED)
+        what = "unknown" if row is None else row.status.lower()
+        why = f"Checkpoint {target} of region {region.name} is {what}: the region cannot go back to it."
+        raise NoSuchCheckpoint(why, hint=f"It can go back to {listed(kept) + ' or ' if kept else ''}initial state (0).")
+    lost = [topic for topic in _unread_topics(reader, region, target) if topic not in give_up]
     if lost:
         given_up, to = " ".join(f"--give-up {topic}" for topic in lost), target or "initial"
         raise DataLoss(
@@ -99,7 +99,7 @@ def check_target(reader: Reader, region: Region, target: int, give_up: Collectio
         )
 
 
-def _read_by_nobody(reader: Reader, region: Region, target: int) -> list[str]:
+def _unread_topics(reader: Reader, region: Region, target: int) -> list[str]:
     """Topics that are forgotten, or no longer subscribed, of which checkpoints after the target have rows."""
     wanted = region.subscription_json
     gone = [i for i in starts.initials(reader) if i.forgotten or not subscription.reads(wanted, i.topic)]
@@ -108,42 +108,22 @@ def _read_by_nobody(reader: Reader, region: Region, target: int) -> list[str]:
     line, ids = set(reader.line(region.head, after=target)), sorted({i.topic_id for i in gone})
     behind = reader.select(MergedOffset, ("checkpoint", ">", target), ("rows", ">", 0), ("topic_id", "in", ids))
     lost = {o.topic for o in behind if o.checkpoint in line}
-    return sorted(lost if target else lost | _archived(reader, region, line, gone))
-
-
-def _archived(reader: Reader, region: Region, line: Collection[int], gone: Collection[Initial]) -> set[str]:
-    """Those of which retired checkpoints have rows; where archives do not reach back to birth, those that were known by then."""
-    retired = [c for c in reader.select(Checkpoint, ("status", "=", CheckpointStatus.RETIRED)) if c.id in line]
-    ids = {i.topic_id for i in gone}
-    lost = {r.topic for c in retired for r in reading.archived(region, c) if r.topic_id in ids}
-    oldest = min(retired, key=lambda c: c.id, default=None)
-    if oldest is not None and oldest.parent:
-        lost |= {i.topic for i in gone if i.at <= oldest.merged_at}
-    return lost
-
-
-def _check_on_line(reader: Reader, region: Region, target: int) -> None:
-    row = reader.get(Checkpoint, target)
     if (
-        row is None
-        or row.status is not CheckpointStatus.MERGED
-        or target not in reader.line(region.head, after=target - 1)
-    ):
-        there = checkpoints.ids_with(reader, CheckpointStatus.MERGED)
-        what = "unknown" if row is None else row.status.lower()
-        raise NoSuchCheckpoint(
-            f"Checkpoint {target} of region {region.name} is {what}: the region cannot go back to it.",
-            hint=f"It can go back to {listed(there) + ' or ' if there else ''}initial state (0).",
-        )
+        not target
+    ):  # also what retired checkpoints have; where archives do not reach back to birth, what was known by then
+        retired = [c for c in reader.select(Checkpoint, ("status", "=", CheckpointStatus.RETIRED)) if c.id in line]
+        lost |= {r.topic for c in retired for r in reading.archived(region, c) if r.topic_id in ids}
+        oldest = min(retired, key=lambda c: c.id, default=None)
+        if oldest is not None and oldest.parent:
+            lost |= {i.topic for i in gone if i.at <= oldest.merged_at}
+    return sorted(lost)
 
 
 def begin(
     tx: Tx, cause: ResetCause, text: str, *, member: str = "", by: str = "", target: int | None = None, token: str = ""
 ) -> None:
-    """Raise the epoch and make everybody come to rest on the head, or stop; an open cut is aborted by it (SPEC D4).
-
-    `member` is who caused it; `by`, who asked for it or reported it.
-    """
+    """Raise the epoch and make everybody come to rest on the head, or stop; an open cut is aborted by it (SPEC D4). `member` is who caused
+    it; `by`, who asked for it or reported it."""
     text = events.kept(text)
     if target is not None and target != tx.region().head:
         epochs.rewind(tx, target, text)
@@ -152,58 +132,26 @@ def begin(
         return
     if region.phase is Phase.STOPPED and (region.wanted is Wanted.STOP or not POLICY[cause].leaves_stopped):
         return
-    decided = reset_policy.decide(cause, text, member, _record(tx, member), limits.of(region))
-    tx.set_region(consecutive=decided.consecutive, failing=decided.failing)
-    if decided.stop:
-        epochs.halt(tx, decided.stop, member=_worst(tx, member) if POLICY[cause].counts else member)
-    else:
-        epochs.rest(tx, text, decided.wait)
-
-
-def _record(reader: Tx, member: str) -> Record:
-    """What the policy asks about; the reset of the current epoch is among the member's."""
-    region, now = reader.region(), reader.now()
     limit = limits.of(region)
-    mine = reader.select(
-        Reset,
-        ("member", "=", member),
-        ("epoch", ">", region.started_epoch),
-        ("cause", "in", BUDGETED),
-        order=("epoch",),
-        desc=True,
-        limit=limit.forced_budget + limit.forced_without_cut,
-    )
-    return Record(
-        region.consecutive,
-        region.failing,
-        recent=sum(now - limit.forced_window <= r.at <= now for r in mine),
-        hindering=sum(
-            r.epoch > region.proven_epoch and reset_policy.hindered(r.aborted or r.lacking, r.ran) for r in mine
-        ),
-    )
-
-
-def _worst(reader: Tx, fallback: str) -> str:
-    """The member that caused most of the counted resets in a row; of several the first by name."""
-    region = reader.region()
-    rows = reader.select(
-        Reset,
-        ("epoch", ">", region.proven_epoch),
-        ("cause", "in", COUNTED),
-        order=("epoch",),
-        desc=True,
-        limit=region.consecutive,
-    )
-    names = Counter(r.member for r in rows if r.member)
-    return min(names, key=lambda name: (-names[name], name)) if names else fallback
+    caused: list[Cond] = [("member", "=", member), ("epoch", ">", region.started_epoch), ("cause", "in", BUDGETED)]
+    most = limit.forced_budget + limit.forced_without_cut
+    mine = tx.select(Reset, *caused, order=("epoch",), desc=True, limit=most)
+    decided = reset_policy.decide(cause, text, member, region, mine, tx.now())
+    region = tx.set_region(consecutive=decided.consecutive, failing=decided.failing)
+    if not decided.stop:
+        epochs.rest(tx, text, decided.wait)
+        return
+    if POLICY[cause].counts:  # the member that caused most of the counted resets in a row; of several the first by name
+        since: list[Cond] = [("epoch", ">", region.proven_epoch), ("cause", "in", COUNTED)]
+        rows = tx.select(Reset, *since, order=("epoch",), desc=True, limit=region.consecutive)
+        names = Counter(r.member for r in rows if r.member)
+        member = min(names, key=lambda name: (-names[name], name)) if names else member
+    epochs.halt(tx, decided.stop, member=member)
 
 
 def skip(tx: Tx, tp: TP, first: int, last: int, *, by: str, token: str = "") -> int:
-    """Pass over these offsets, both ends included, and reset; the offset at which the partition goes on.
-
-    The head must stand there: what comes before them has landed, and is not given up by mistake. The same `token` finds its own
-    skip again, after an unknown outcome.
-    """
+    """Pass over these offsets, both ends included, and reset; the offset at which the partition goes on. The head must stand there: what
+    comes before them has landed, and is not given up by mistake. The same `token` finds its own skip again, after an unknown outcome."""
     region = tx.region()
     if of_token(tx, token) is not None:
         return last + 1
@@ -212,14 +160,10 @@ def skip(tx: Tx, tp: TP, first: int, last: int, *, by: str, token: str = "") -> 
         raise Refused(f"Region {region.name} knows no partition {tp}.", hint="`crkafka show` lists what members hold.")
     stands = starts.lookup(tx, region, {tp: known.topic_id}).offsets[tp]
     if not first <= stands <= last:
-        raise Refused(
-            f"{tp} stands at offset {stands} of the head: {first} to {last} are not what comes next.",
-            hint="`crkafka cut` lands what can be read before them." if stands < first else "They are behind already.",
-        )
-    row = Start(
-        region.name, region.epoch, region.head, tp.topic, tp.partition, known.topic_id, last + 1, StartReason.GAP, ""
-    )
-    tx.put(row)
+        why = f"{tp} stands at offset {stands} of the head: {first} to {last} are not what comes next."
+        lands = "`crkafka cut` lands what can be read before them."
+        raise Refused(why, hint=lands if stands < first else "They are behind already.")
+    tx.put(Start(region.name, region.epoch, region.head, *tp, known.topic_id, last + 1, StartReason.GAP))
     events.log(tx, "skip", f"{tp}: offsets {stands} to {last} are passed over", by=by)
     request(tx, cause=f"skip {tp}@{stands}-{last}", by=by, token=token)
     return last + 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from crkafka_core.control import Reader, Tx
@@ -14,7 +13,6 @@ from crkafka_core.plane import epochs, events, numbers
 MARGIN = 1_000
 """Numbers, of checkpoints and of table commits, are raised by so many more: what names the last one may be lost."""
 _CHUNK = 500
-"""Ids in one query."""
 HINT = (
     "Restore a newer backup, or `crkafka start --restored rewind`: it goes on from SQL's head, takes from the tables what came "
     "after it, and reads that from Kafka again, if Kafka still holds it. What the tables hold cannot be adopted."
@@ -59,27 +57,20 @@ def beyond(reader: Reader, region: Region, seen: Seen) -> str:
     by_epoch: dict[int, list[int]] = {}
     for epoch, number in seen.numbers:
         by_epoch.setdefault(epoch, []).append(number)
-    before, ends = _handed_out(reader, region, by_epoch)
-    for epoch, found in sorted(by_epoch.items()):
-        if epoch in ends and max(found) > ends[epoch]:
-            return f"a segment of epoch {epoch} is of checkpoint {max(found)}, and SQL has handed out {ends[epoch]} by its end"
-        if epoch in before and min(found) <= before[epoch]:
-            return (
-                f"a segment of epoch {epoch} is of checkpoint {min(found)}, which SQL has handed out in an earlier one"
-            )
-    return ""
-
-
-def _handed_out(reader: Reader, region: Region, epochs: Collection[int]) -> tuple[dict[int, int], dict[int, int]]:
-    """The last numbers before these epochs and at their ends, as far as SQL remembers when they began."""
+    # The last numbers before these epochs and at their ends, as far as SQL remembers when they began.
     went_on = reader.select(Reset, ("cause", "=", ResetCause.RESTORED), order=("epoch",), desc=True, limit=1)
     since = went_on[0].epoch if went_on else 0  # what is before may be a newer state's, and was decided about
-    asked = sorted({at for epoch in epochs for at in (epoch, epoch + 1) if epoch >= since})
-    rows: list[Reset] = []
-    for at in range(0, len(asked), _CHUNK):
-        rows += reader.select(Reset, ("epoch", "in", asked[at : at + _CHUNK]))
-    before = {row.epoch: row.filling for row in rows}
-    return before, {epoch - 1: number for epoch, number in before.items()} | {region.epoch: region.filling}
+    asked = sorted({at for epoch in by_epoch for at in (epoch, epoch + 1) if epoch >= since})
+    chunks = (asked[at : at + _CHUNK] for at in range(0, len(asked), _CHUNK))
+    before = {row.epoch: row.filling for chunk in chunks for row in reader.select(Reset, ("epoch", "in", chunk))}
+    ends = {epoch - 1: number for epoch, number in before.items()} | {region.epoch: region.filling}
+    for epoch, filled in sorted(by_epoch.items()):
+        first, last = (f"a segment of epoch {epoch} is of checkpoint {number}" for number in (min(filled), max(filled)))
+        if epoch in ends and max(filled) > ends[epoch]:
+            return f"{last}, and SQL has handed out {ends[epoch]} by its end"
+        if epoch in before and min(filled) <= before[epoch]:
+            return f"{first}, which SQL has handed out in an earlier one"
+    return ""
 
 
 def lacks(reader: Reader, region: Region, *, epoch: int, opened: int, head: int) -> bool:
@@ -91,16 +82,13 @@ def lacks(reader: Reader, region: Region, *, epoch: int, opened: int, head: int)
 
 
 def notice(tx: Tx, reason: str, *, by: str) -> None:
-    """Stop the region, and delete nothing until a person decides how to go on (SPEC T3).
-
-    This is the reason that counts, also where it was stopped or idle before.
-    """
+    """Stop the region, and delete nothing until a person decides how to go on (SPEC T3). This is the reason that counts, also where it was
+    stopped or idle before."""
     epochs.halt(tx, reason, member=by)
     tx.set_region(went_back=True, stop_reason=events.kept(reason))
 
 
 def refuse(region: Region) -> None:
-    """Refuse everything else until a person decides how to go on."""
     if region.went_back:
         why = region.stop_reason or f"The control plane of region {region.name} went back in time."
         raise WentBack(why, hint=HINT)
@@ -112,24 +100,19 @@ def went_on(reader: Reader, *, after: int) -> bool:
 
 
 def same(tx: Tx, looked: Region) -> None:
-    """What a look found still counts: the control plane was not replaced by an older one since (SPEC G10, T3).
-
-    One that was, and then went on to the same version, lacks what had been merged or opened by then.
-    """
+    """What a look found still counts: the control plane was not replaced by an older one since (SPEC G10, T3). One that was, and then went
+    on to the same version, lacks what had been merged or opened by then."""
     region = tx.region()
     refuse(region)
     lost = lacks(tx, region, epoch=looked.epoch, opened=looked.opened, head=looked.head)
     if region.uid != looked.uid or region.version < looked.version or region.epoch < looked.epoch or lost:
-        raise WentBack(
-            f"The control plane of region {region.name} was replaced by another state of it meanwhile.", hint=HINT
-        )
+        why = f"The control plane of region {region.name} was replaced by another state of it meanwhile."
+        raise WentBack(why, hint=HINT)
 
 
 def trust(tx: Tx, seen: Seen, *, by: str) -> Region | WentBack:
-    """As `check`, when a person starts the region: if there is nothing to fear any more, files may be deleted again.
-
-    What another state may have filled after the head is dead from then on: no process outside SQL needs to name it (SPEC C8).
-    """
+    """As `check`, when a person starts the region: if there is nothing to fear any more, files may be deleted again. What another state may
+    have filled after the head is dead from then on: no process outside SQL needs to name it (SPEC C8)."""
     checked = check(tx, seen, by=by)
     if isinstance(checked, Region) and checked.went_back:
         _count_above(tx, seen)
@@ -146,15 +129,11 @@ def _count_above(tx: Tx, seen: Seen) -> None:
 
 def rewind(tx: Tx, seen: Seen, *, by: str, initial: bool = False) -> Region:
     """Go on from SQL's head, or from initial state: counters above all that was seen; each declared table needs a fence (SPEC G10, X4).
-
-    What the newer state has merged after that belongs nowhere: those numbers are dead (SPEC C8).
-    """
+    What the newer state has merged after that belongs nowhere: those numbers are dead (SPEC C8)."""
     region = tx.region()
     if region.phase not in (Phase.STOPPED, Phase.IDLE):
-        raise NotRunning(
-            f"Region {region.name} is {region.phase}; what a backup lost is mended while it is stopped.",
-            hint="`crkafka stop` first.",
-        )
+        why = f"Region {region.name} is {region.phase}; what a backup lost is mended while it is stopped."
+        raise NotRunning(why, hint="`crkafka stop` first.")
     epoch = max(region.epoch, seen.epoch) + 1
     _count_above(tx, seen)
     tx.set_region(wanted=Wanted.RUN, went_back=False)
@@ -168,4 +147,4 @@ def rewind(tx: Tx, seen: Seen, *, by: str, initial: bool = False) -> Region:
     head = tx.region().head
     events.log(tx, "restored", f"went on from head {head} after the control plane went back", by=by, checkpoint=head)
     text = f"back to {epochs.place(tx.region().head)}, as asked by {by}: the control plane went back"
-    return epochs.begin_anew(tx, ResetCause.RESTORED, text, by=by, above=seen.epoch)
+    return epochs.start_over(tx, ResetCause.RESTORED, text, by=by, above=seen.epoch)

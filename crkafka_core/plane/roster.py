@@ -9,7 +9,6 @@ from crkafka_core.model.rows import Member, MemberStatus
 
 
 def all_of(reader: Reader) -> list[Member]:
-    """Every name that is or was registered."""
     return reader.select(Member)
 
 
@@ -30,9 +29,8 @@ def of(reader: Reader, name: str, incarnation: str) -> Member:
     if row is None:
         raise Lost(f"{name} is not registered in region {region}.", hint="The host restarts it.")
     if row.incarnation != incarnation:
-        raise Superseded(
-            f"{name} of region {region} runs elsewhere, as launch {row.launch}.", hint="This process ends for good."
-        )
+        why = f"{name} of region {region} runs elsewhere, as launch {row.launch}."
+        raise Superseded(why, hint="This process ends for good.")
     if row.status is not MemberStatus.LIVE:
         raise Lost(f"{name} of region {region} was declared {row.status.lower()}.", hint="The host restarts it.")
     return row

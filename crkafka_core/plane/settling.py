@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-
 from crkafka_core.control import Reader
-from crkafka_core.model import limits
-from crkafka_core.model.limits import Limits
 from crkafka_core.model.offsets import TP
-from crkafka_core.model.rows import Member, Region
+from crkafka_core.model.rows import Region
 from crkafka_core.plane import roster, starts
 from crkafka_core.protocol import settle
 
 
 def unready(reader: Reader, region: Region) -> str:
-    """What keeps the region from opening a cut or resuming, in words."""
-    return settle.unready(*_group(reader, region))
+    """What keeps the region from opening a cut or resuming: the group is unsettled, or a member behind the epoch or the head."""
+    rows = roster.all_of(reader)
+    if reason := settle.missing(region, rows, lambda: starts.known(reader), reader.now()):
+        return reason
+    behind = sorted(m.name for m in settle.live(rows) if (m.epoch, m.base) != (region.epoch, region.head))
+    return f"not yet at epoch {region.epoch} and head {region.head}: {', '.join(behind)}" if behind else ""
 
 
 def unsettled(reader: Reader, region: Region) -> str:
-    """What keeps the group from being settled, in words."""
-    return settle.missing(*_group(reader, region))
-
-
-def _group(reader: Reader, region: Region) -> tuple[Region, list[Member], Callable[[], Collection[TP]], Limits, float]:
-    return region, roster.all_of(reader), lambda: starts.known(reader), limits.of(region), reader.now()
+    return settle.missing(region, roster.all_of(reader), lambda: starts.known(reader), reader.now())
 
 
 def unheld(reader: Reader, region: Region) -> frozenset[TP]:

@@ -26,7 +26,7 @@ class Resolved:
     reasons: Mapping[TP, StartReason]
     missing: frozenset[TP] = frozenset()
     """Neither in the head nor seen before: the caller must propose a start, by Kafka."""
-    made_anew: Mapping[TP, str] = field(default_factory=dict)
+    recreated: Mapping[TP, str] = field(default_factory=dict)
     """Partitions whose topic has another id than the one stored; the stored id (SPEC S4)."""
     born: bool = True
     left_off: Mapping[TP, tuple[int, int]] = field(default_factory=dict)
@@ -45,7 +45,6 @@ def merged(reader: Reader, checkpoint: int) -> dict[TP, MergedOffset]:
 
 
 def initials(reader: Reader) -> list[Initial]:
-    """All initial offsets ever recorded for the region."""
     return reader.select(Initial)
 
 
@@ -65,10 +64,8 @@ def leaves_off(first: Mapping[TP, Initial], head: Mapping[TP, MergedOffset]) -> 
 def line_offsets(
     reader: Reader, epoch: int, parent: int, first: Mapping[TP, Initial], head: Mapping[TP, MergedOffset]
 ) -> dict[TP, int]:
-    """Per known partition (`first`), where a contribution to a child of `parent`, merged as `head`, must begin (SPEC C3).
-
-    A gap counts in the epoch in which it was resolved: the next attempt resolves again, from the accepted gap.
-    """
+    """Per known partition (`first`), where a contribution to a child of `parent`, merged as `head`, must begin (SPEC C3). A gap counts in
+    the epoch in which it was resolved: the next attempt resolves again, from the accepted gap."""
     due = leaves_off(first, head)
     for start in reader.select(Start, ("base", "=", parent), ("epoch", "=", epoch), ("reason", "=", StartReason.GAP)):
         tp = TP(start.topic, start.partition)
@@ -90,11 +87,11 @@ def lookup(reader: Reader, region: Region, topic_ids: Mapping[TP, str]) -> Resol
     offsets: dict[TP, int] = {}
     reasons: dict[TP, StartReason] = {}
     missing: set[TP] = set()
-    made_anew: dict[TP, str] = {}
+    recreated: dict[TP, str] = {}
     for tp, topic_id in topic_ids.items():
         start, initial = stored.get(tp), first.get(tp)
         if initial is not None and initial.topic_id != topic_id:
-            made_anew[tp] = initial.topic_id
+            recreated[tp] = initial.topic_id
         elif start is not None and start.topic_id == topic_id:
             offsets[tp], reasons[tp] = start.offset, start.reason
         elif tp in accepted and accepted[tp].topic_id == topic_id:
@@ -108,7 +105,7 @@ def lookup(reader: Reader, region: Region, topic_ids: Mapping[TP, str]) -> Resol
         # Also of a start that was resolved before.
         if reasons.get(tp) in (StartReason.HEAD, StartReason.GAP) and tp in head and head[tp].leader_epoch >= 0:
             left_off[tp] = head[tp].to_offset, head[tp].leader_epoch
-    return Resolved(region.epoch, base, offsets, reasons, frozenset(missing), made_anew, region.born, left_off)
+    return Resolved(region.epoch, base, offsets, reasons, frozenset(missing), recreated, region.born, left_off)
 
 
 def _accepted_gaps(reader: Reader, base: int) -> dict[TP, Start]:
@@ -147,11 +144,8 @@ def gap(wanted: int, earliest: int, end: int) -> Gap | None:
 
 def regrown(wanted: int, cut: int, earliest: int = 0) -> Gap:
     """A log that was cut below the offset and has grown again, past it or not (SPEC S4)."""
-    return Gap(
-        wanted,
-        max(cut, earliest),
-        f"the log was cut at {cut} by the election of a leader that lacked records, and has grown again",
-    )
+    why = f"the log was cut at {cut} by the election of a leader that lacked records, and has grown again"
+    return Gap(wanted, max(cut, earliest), why)
 
 
 def resolve(
@@ -166,39 +160,37 @@ def resolve(
     gaps: Mapping[TP, Gap] | None = None,
     accept_gaps: bool = False,
 ) -> Resolved | DataLoss:
-    """Write where these partitions start, before a record of them is accepted; the first writer wins (SPEC S1).
-
-    `proposals` may name more partitions than the member holds: at birth all that there are (SPEC S3).
-    """
+    """Write where these partitions start, before a record of them is accepted; the first writer wins (SPEC S1). `proposals` may name more
+    partitions than the member holds: at birth all that there are (SPEC S3)."""
     region = tx.region()
     roster.of(tx, member, incarnation)
     if region.epoch != epoch or region.head != base:
-        raise Stale(
-            f"Starts were asked for epoch {epoch} and head {base}; region {region.name} is at {region.epoch} and {region.head}."
-        )
+        current = f"region {region.name} is at {region.epoch} and {region.head}"
+        raise Stale(f"Starts were asked for epoch {epoch} and head {base}; {current}.")
     _remember(tx, {tp: proposal.topic_id for tp, proposal in proposals.items()} | dict(topic_ids))
     region = _record_initials(tx, region, proposals, member)
     stored = lookup(tx, region, topic_ids)
     real = {tp: g for tp, g in (gaps or {}).items() if stored.offsets.get(tp) == g.wanted}
-    lost = _lost(stored, {} if accept_gaps else real, topic_ids)
-    if lost:
-        return _data_loss(tx, region, member, lost)
-    offsets, reasons = _past_gaps(tx, stored, real, member)
-    tx.put(
-        *(
-            Start(region.name, epoch, base, tp.topic, tp.partition, topic_ids[tp], offset, reasons[tp], member)
-            for tp, offset in offsets.items()
-            if tp in topic_ids
-        )
-    )
+    lost, words = {} if accept_gaps else real, dict[str, str]()
+    for tp in sorted({*stored.recreated, *lost}):
+        if tp in lost:
+            words[f"{tp}: {lost[tp].why}: wanted offset {lost[tp].wanted}, available from {lost[tp].available}"] = GAPS
+        else:  # the whole topic is lost: it is reported once, not for each partition
+            words[recreated(tp.topic, stored.recreated[tp], topic_ids[tp])] = FORGET
+    if words:
+        return _data_loss(tx, region, member, words)
+    offsets, reasons = dict(stored.offsets), dict(stored.reasons)
+    for tp, gap in real.items():
+        offsets[tp], reasons[tp] = gap.available, StartReason.GAP
+        events.log(tx, "gap", f"{tp}: {gap.why}: goes on at {gap.available} instead of {gap.wanted}", member=member)
+    begun = ((tp, offset) for tp, offset in offsets.items() if tp in topic_ids)
+    tx.put(*(Start(region.name, epoch, base, *tp, topic_ids[tp], o, reasons[tp], member) for tp, o in begun))
     return replace(stored, offsets=offsets, reasons=reasons)
 
 
 def _remember(tx: Tx, topic_ids: Mapping[TP, str]) -> None:
-    """A topic that was unsubscribed and is read again goes on at the offset that was carried forward (SPEC S4).
-
-    Also where a member of an older configuration reads it, or what that proposes would take the place of where it began.
-    """
+    """A topic that was unsubscribed and is read again goes on at the offset that was carried forward (SPEC S4). Also where a member of an
+    older configuration reads it, or what that proposes would take the place of where it began."""
     back = [i for i in initials(tx) if i.forgotten and topic_ids.get(TP(i.topic, i.partition)) == i.topic_id]
     if back:
         tx.put(*(replace(i, forgotten=False) for i in back))
@@ -208,10 +200,8 @@ def _remember(tx: Tx, topic_ids: Mapping[TP, str]) -> None:
 
 
 def note_unread(tx: Tx) -> Region:
-    """Note the known topics that the configuration does not read: they go when no member reads them (SPEC S4).
-
-    It was changed since they became known, or a member of an older one has found them.
-    """
+    """Note the known topics that the configuration does not read: they go when no member reads them (SPEC S4). It was changed since they
+    became known, or a member of an older one has found them."""
     region = tx.region()
     topics = sorted({i.topic for i in known(tx).values()})
     unread = [topic for topic in topics if not subscription.reads(region.subscription_json, topic)]
@@ -236,17 +226,6 @@ def _record_initials(tx: Tx, region: Region, proposals: Mapping[TP, Proposal], m
     return tx.set_region(born=True) if proposals and not region.born else region
 
 
-def _past_gaps(
-    tx: Tx, stored: Resolved, gaps: Mapping[TP, Gap], member: str
-) -> tuple[dict[TP, int], dict[TP, StartReason]]:
-    """Offsets and reasons, of partitions with a gap from behind it (SPEC S4)."""
-    offsets, reasons = dict(stored.offsets), dict(stored.reasons)
-    for tp, gap in gaps.items():
-        offsets[tp], reasons[tp] = gap.available, StartReason.GAP
-        events.log(tx, "gap", f"{tp}: {gap.why}: goes on at {gap.available} instead of {gap.wanted}", member=member)
-    return offsets, reasons
-
-
 FORGET = "`crkafka forget TOPIC` carries its offsets forward, and a new topic of that name starts by its own id; then `crkafka start`."
 GAPS = (
     "Set `data_loss: gap` to go on at what is there and record the gap, or reset to a checkpoint that Kafka still holds; then "
@@ -254,7 +233,7 @@ GAPS = (
 )
 
 
-def made_anew(topic: str, old: str, new: str) -> str:
+def recreated(topic: str, old: str, new: str) -> str:
     return f"topic {topic} was made anew: the region knows it with the id {old}, and it has the id {new} now"
 
 
@@ -262,49 +241,25 @@ def deleted(topic: str, topic_id: str) -> str:
     return f"topic {topic} with id {topic_id} was deleted"
 
 
-@dataclass(frozen=True)
-class _Lost:
-    """What is lost of a partition, and what a person can do."""
-
-    why: str
-    remedy: str
-    topic: bool = False
-    """The whole topic is lost: it is reported once, not for each partition."""
-
-
-def _lost(stored: Resolved, gaps: Mapping[TP, Gap], topic_ids: Mapping[TP, str]) -> dict[TP, _Lost]:
-    lost = {
-        tp: _Lost(made_anew(tp.topic, old, topic_ids[tp]), FORGET, topic=True) for tp, old in stored.made_anew.items()
-    }
-    for tp, g in gaps.items():
-        lost[tp] = _Lost(f"{g.why}: wanted offset {g.wanted}, available from {g.available}", GAPS)
-    return lost
-
-
-def _data_loss(tx: Tx, region: Region, member: str, lost: Mapping[TP, _Lost]) -> DataLoss:
-    """Stop the region, with what to do as part of the reason (SPEC S4, X8)."""
-    words = list(dict.fromkeys(lost[tp].why if lost[tp].topic else f"{tp}: {lost[tp].why}" for tp in sorted(lost)))
-    remedies = " ".join(dict.fromkeys(w.remedy for w in lost.values()))
-    said = f"Data loss in region {region.name}: {'; '.join(words[:5])}."
+def _data_loss(tx: Tx, region: Region, member: str, words: Mapping[str, str]) -> DataLoss:
+    """Stop the region, with what to do as part of the reason; `words`: what is lost → remedy (SPEC S4, X8)."""
+    text = f"Data loss in region {region.name}: {'; '.join(list(words)[:5])}."
+    hint = " ".join(remedy for remedy in (FORGET, GAPS) if remedy in words.values())
     if region.phase is not Phase.IDLE:  # it is not to run: the next start finds the same
-        epochs.halt(tx, f"{said} {remedies}", member=member)
-    return DataLoss(said, hint=remedies)
+        epochs.halt(tx, f"{text} {hint}", member=member)
+    return DataLoss(text, hint=hint)
 
 
 def topics_gone(tx: Tx, gone: Mapping[str, str], *, member: str) -> DataLoss | None:
-    """Known topics that Kafka no longer has, with the id they had: the region stops until a person forgets them (SPEC S4).
-
-    `member` reads them. One that the configuration does not read any more is carried forward at once: no member can hold it.
-    """
-    there = {i.topic: i.topic_id for i in known(tx).values() if gone.get(i.topic) == i.topic_id}
-    still = {topic: id_ for topic, id_ in there.items() if subscription.reads(tx.region().subscription_json, topic)}
-    for topic in sorted(there.keys() - still.keys()):
-        forget(tx, topic, by="the change of configuration, and Kafka has deleted it")
-    if not still:
-        return None
-    return _data_loss(
-        tx, tx.region(), member, {TP(t, -1): _Lost(deleted(t, i), FORGET, topic=True) for t, i in still.items()}
-    )
+    """Known topics that Kafka no longer has, with the id they had: the region stops until a person forgets them (SPEC S4). `member` reads
+    them. One that the configuration does not read any more is carried forward at once: no member can hold it."""
+    region = tx.region()
+    lost = sorted({(i.topic, i.topic_id) for i in known(tx).values() if gone.get(i.topic) == i.topic_id})
+    words = {deleted(*each): FORGET for each in lost if subscription.reads(region.subscription_json, each[0])}
+    for topic, _ in lost:
+        if not subscription.reads(region.subscription_json, topic):
+            forget(tx, topic, by="the change of configuration, and Kafka has deleted it")
+    return _data_loss(tx, region, member, words) if words else None
 
 
 def forget(tx: Tx, topic: str, *, by: str) -> int:

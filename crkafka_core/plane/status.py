@@ -10,20 +10,7 @@ from crkafka_core.control import Reader
 from crkafka_core.model.offsets import TP, unpack
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Checkpoint, Group, Lease, Member, MemberStatus, PauseMark, Region, Table
-from crkafka_core.plane import (
-    alarms,
-    cuts,
-    epochs,
-    hosts,
-    lateness,
-    leases,
-    life,
-    merging,
-    pauses,
-    retire,
-    roster,
-    settling,
-)
+from crkafka_core.plane import alarms, cuts, epochs, hosts, lateness, leases, merging, pauses, retire, roster, settling
 from crkafka_core.plane.lateness import TableLag
 
 
@@ -56,7 +43,6 @@ class Status:
 
     region: Region
     now: float
-    """Database time."""
     waits_for: str
     """What keeps the region from resuming or cutting, or why it is at rest; empty when nothing does."""
     alarm: str
@@ -70,14 +56,11 @@ class Status:
     head: Checkpoint | None
     open_cut: Checkpoint | None
     missing: tuple[str, ...]
-    """Members that the open cut waits for."""
     members: tuple[MemberView, ...]
     groups: tuple[Group, ...]
     tables: tuple[Table, ...]
     lags: tuple[TableLag, ...]
-    """How far each table is behind."""
     unfenced: tuple[str, ...]
-    """Tables that have not followed the last rewind (SPEC X4)."""
     pauses: tuple[PauseMark, ...]
     leases: tuple[Lease, ...]
     held: tuple[str, ...]
@@ -108,8 +91,7 @@ class Status:
 
 
 def status_of(reader: Reader, region: Region) -> Status:
-    """The region now."""
-    tables = life.tables_of(reader)
+    tables = reader.select(Table)
     retirement = retire.plan(reader, region)
     open_cut = reader.get(Checkpoint, region.open_cut) if region.open_cut else None
     return Status(
@@ -144,16 +126,11 @@ def waits_for(reader: Reader, region: Region) -> str:
     if region.phase in (Phase.IDLE, Phase.STOPPED):
         return region.stop_reason or hosts.between(reader)
     unready = settling.unready(reader, region)
-    if not unready:
-        return _tables_to_follow(reader, region)
+    if not unready:  # what a rewind superseded may first have to start Spark
+        owed = [table.name for table in epochs.unfenced(reader)] if region.phase is Phase.REWINDING else []
+        return f"what was superseded leaves {', '.join(owed)} first" if owed else ""
     who = hosts.missing(reader, region) or hosts.starting(reader, region)
     return who or "; ".join(filter(None, (unready, settling.held_up(reader))))
-
-
-def _tables_to_follow(reader: Reader, region: Region) -> str:
-    """Tables that still have to remove what a rewind superseded, which may first have to start Spark."""
-    owed = [table.name for table in epochs.unfenced(reader)] if region.phase is Phase.REWINDING else []
-    return f"what was superseded leaves {', '.join(owed)} first" if owed else ""
 
 
 def _member(row: Member) -> MemberView:

@@ -37,66 +37,58 @@ def declare(
     begins: int = 0,
     by: str = "",
 ) -> Table:
-    """Declare a table; it starts at birth, needs no fence, and holds back retirement from now on.
-
-    `here`: it is written without Spark, also one of a shape, or by a name in a catalog. `begins`: a checkpoint up to which there are no
-    rows for it; a rewind before it takes it back too.
-    """
+    """Declare a table; it starts at birth, needs no fence, and holds back retirement from now on. `here`: it is written without Spark, also
+    one of a shape, or by a name in a catalog. `begins`: a checkpoint up to which there are no rows for it; a rewind before it takes it back
+    too."""
     region = tx.region()
     old = tx.get(Table, name)
     refuse_taken(tx.select(Table, ("shape", "=", shape)) if shape else (), name, shape, output)
+    layout = FILES if here or (not shape and has_log(path)) else ""
     if old is not None:
-        return _declared_again(tx, old, format, path, shape, output, here=here, by=by)
-    _refuse_path(tx.select(Table, ("path", "=", path)), name)
-    table = Table(
-        region=region.name,
-        name=name,
-        format=format,
-        path=path,
-        layout=_layout(path, shape, here=here),
-        shape=shape,
-        output=output,
-        acknowledged=begins if begins in tx.line(region.head, after=begins - 1) else 0,
-    )
-    if before := commits(tx, table):
-        table = _numbered_after(table, before[-1].number, region.epoch)
+        return _declared_again(tx, old, format, path, shape, output, layout, by=by)
+    if same := tx.select(Table, ("path", "=", path)):
+        other = same[0].name
+        raise Refused(
+            f"Tables {other} and {name} of region {region.name} are declared at one path: {path}.",
+            hint="Each would take all rows of the region, and take them from the other: give one another path. A table takes no other name "
+            f"where it lies: keep {other}, or `crkafka tables undeclare {other}`, and {name} is filled at a path of its own.",
+        )
+    acknowledged = begins if begins in tx.line(region.head, after=begins - 1) else 0
+    table = Table(region.name, name, format, path, acknowledged, layout=layout, shape=shape, output=output)
+    if before := commits(tx, table):  # it was declared before: its commits go on from that number
+        table = replace(table, commits=before[-1].number)
+        if layout == FILES:  # it may hold what was superseded meanwhile
+            table = replace(table, rewind_epoch=region.epoch, fenced_epoch=region.epoch - 1)
     tx.add(table)
     events.log(tx, "table declared", f"{name}: {format} at {path}{_shape_in_words(table)}", by=by)
     return table
 
 
-def _numbered_after(table: Table, number: int, epoch: int) -> Table:
-    """Of a table that was declared before: its commits go on from that number."""
-    table = replace(table, commits=number)
-    if table.layout != FILES:
-        return table
-    return replace(table, rewind_epoch=epoch, fenced_epoch=epoch - 1)  # it may hold what was superseded meanwhile
-
-
-def _refuse_path(others: Iterable[Table], name: str) -> None:
-    for other in others:
-        raise Refused(
-            f"Tables {other.name} and {name} of region {other.region} are declared at one path: {other.path}.",
-            hint="Each would take all rows of the region, and take them from the other: give one another path. A table takes no other name "
-            f"where it lies: keep {other.name}, or `crkafka tables undeclare {other.name}`, and {name} is filled at a path of its own.",
-        )
-
-
 def _declared_again(
-    tx: Tx, old: Table, format: str, path: str, shape: str, output: str, *, here: bool, by: str
+    tx: Tx, old: Table, format: str, path: str, shape: str, output: str, layout: str, *, by: str
 ) -> Table:
+    """Another shape is another table's rows: only one that has none yet may get one."""
     if (old.format, old.path) != (format, path):
         raise Refused(
             f"Table {old.name} of region {old.region} is declared as {old.format} at {old.path}.",
             hint=f"{format} at {path} would be another table, filled from birth: give it a name of its own, "
             f"or `crkafka tables undeclare {old.name}` first; what the old one holds is not deleted.",
         )
-    layout = _layout(path, shape, here=here)
-    if (old.shape, old.output) != (shape, output):
-        return _reshaped(tx, old, replace(old, shape=shape, output=output, layout=layout), by=by)
-    if shape and not old.version and layout != old.layout:  # as `mode` was changed
-        tx.put(old := replace(old, layout=layout))
-    return old
+    if (old.shape, old.output) == (shape, output):
+        if shape and not old.version and layout != old.layout:  # as `mode` was changed
+            tx.put(old := replace(old, layout=layout))
+        return old
+    new = replace(old, shape=shape, output=output, layout=layout)
+    if old.shape or old.acknowledged:
+        is_, would = (_shape_in_words(old) or " without a shape", _shape_in_words(new) or " without one")
+        raise Refused(
+            f"Table {old.name} of region {old.region} is declared{is_} and holds such rows;{would} its rows would be others.",
+            hint=f"Declare them as a table of another name, or `crkafka tables undeclare {old.name}` first; a shape's own code may change, "
+            "and `crkafka tables replay` writes again what is there.",
+        )
+    tx.put(new)
+    events.log(tx, "table declared", f"{old.name}: {old.format} at {old.path}{_shape_in_words(new)}", by=by)
+    return new
 
 
 def refuse_taken(others: Iterable[Table], name: str, shape: str, output: str) -> None:
@@ -110,31 +102,14 @@ def refuse_taken(others: Iterable[Table], name: str, shape: str, output: str) ->
             )
 
 
-def _reshaped(tx: Tx, old: Table, new: Table, *, by: str) -> Table:
-    """Another shape is another table's rows; only one that has none yet may get one."""
-    if old.shape or old.acknowledged:
-        is_, would = (_shape_in_words(old) or " without a shape", _shape_in_words(new) or " without one")
-        raise Refused(
-            f"Table {old.name} of region {old.region} is declared{is_} and holds such rows;{would} its rows would be others.",
-            hint=f"Declare them as a table of another name, or `crkafka tables undeclare {old.name}` first; a shape's own code may change, "
-            "and `crkafka tables replay` writes again what is there.",
-        )
-    tx.put(new)
-    events.log(tx, "table declared", f"{old.name}: {old.format} at {old.path}{_shape_in_words(new)}", by=by)
-    return new
-
-
 def _shape_in_words(table: Table) -> str:
     return f" with shape {table.shape}{f', output {table.output}' if table.output else ''}" if table.shape else ""
 
 
 def siblings(reader: Reader, table: Table) -> list[Table]:
     """All tables of its shape, which are written together, in the order in which they are written."""
-    return sorted(reader.select(Table, ("shape", "=", table.shape)), key=_in_order) if table.shape else [table]
-
-
-def _in_order(table: Table) -> tuple[str, str]:
-    return table.output, table.name
+    family = reader.select(Table, ("shape", "=", table.shape)) if table.shape else [table]
+    return next(iter(families(family)), [])
 
 
 def last_done(reader: Reader, table: Table, *where: Cond) -> TableCommit | None:
@@ -151,13 +126,8 @@ def last_write(reader: Reader, table: Table, *where: Cond) -> TableCommit | None
 def unfinished_rewrites(reader: Reader, table: Table) -> list[TableCommit]:
     """Unfinished rewrites since the last acknowledged commit: the table may hold what they wrote."""
     last = last_write(reader, table)
-    return reader.select(
-        TableCommit,
-        ("table", "=", table.name),
-        ("kind", "=", REWRITE),
-        ("status", "!=", DONE),
-        ("number", ">", last.number if last is not None else 0),
-    )
+    since: list[Cond] = [("table", "=", table.name), ("number", ">", last.number if last is not None else 0)]
+    return reader.select(TableCommit, *since, ("kind", "=", REWRITE), ("status", "!=", DONE))
 
 
 def unsure(reader: Reader, declared: Collection[Table]) -> set[str]:
@@ -167,10 +137,6 @@ def unsure(reader: Reader, declared: Collection[Table]) -> set[str]:
         return set()
     near: list[Cond] = [("table", "in", list(last)), ("number", ">=", min(last.values())), ("status", "!=", DONE)]
     return {c.table for c in reader.select(TableCommit, *near) if c.number == last[c.table]}
-
-
-def _layout(path: str, shape: str, *, here: bool) -> str:
-    return FILES if here or (not shape and has_log(path)) else ""
 
 
 def on_road(table: Table) -> bool:
@@ -210,7 +176,7 @@ def families(declared: Iterable[Table]) -> list[list[Table]]:
     by_shape: dict[str, list[Table]] = {}
     for table in declared:
         by_shape.setdefault(table.shape or f":{table.name}", []).append(table)
-    return [sorted(family, key=_in_order) for family in by_shape.values()]
+    return [sorted(family, key=lambda table: (table.output, table.name)) for family in by_shape.values()]
 
 
 def undeclare(tx: Tx, name: str, *, by: str = "") -> None:
@@ -230,16 +196,14 @@ def undeclare(tx: Tx, name: str, *, by: str = "") -> None:
 
 
 def of(reader: Reader, name: str) -> Table:
-    """The declared table of this name."""
     table = reader.get(Table, name)
     if table is None:
-        there = ", ".join(t.name for t in reader.select(Table)) or "none"
-        raise Refused(f"Region {reader.region().name} declares no table {name!r}.", hint=f"Declared: {there}.")
+        known = ", ".join(t.name for t in reader.select(Table)) or "none"
+        raise Refused(f"Region {reader.region().name} declares no table {name!r}.", hint=f"Declared: {known}.")
     return table
 
 
 def written_here(reader: Reader) -> list[Table]:
-    """Tables that are written without Spark."""
     return [table for table in reader.select(Table, ("layout", "=", FILES)) if not needs_spark(table)]
 
 
@@ -259,13 +223,13 @@ def behind(reader: Reader, region: Region, table: Table) -> list[int]:
     return reader.line(region.head, after=table.acknowledged)
 
 
-def first_that_waits(reader: Reader, region: Region, *, there: Collection[str] = ()) -> tuple[Table, Segment] | None:
-    """A table that has not got all, and the first segment that it waits for, other than those that are `there`; None if there is none."""
+def first_that_waits(reader: Reader, region: Region, *, known: Collection[str] = ()) -> tuple[Table, Segment] | None:
+    """A table that has not got all, and the first segment that it waits for, other than those that are `known`; None if there is none."""
     for table in reader.select(Table, order=("name",)):
         ids = set(behind(reader, region, table))
         kept = reader.select(Segment, ("checkpoint", ">=", min(ids)), order=("checkpoint",)) if ids else []
         for segment in kept:
-            if segment.checkpoint in ids and segment.path not in there:
+            if segment.checkpoint in ids and segment.path not in known:
                 return table, segment
     return None
 
@@ -274,11 +238,9 @@ def rows_in(reader: Reader, table: Table, ids: Collection[int]) -> dict[int, int
     """Checkpoint → its rows in the table, of those that it has; for a table of a shape, where a commit has counted them."""
     if not table.shape or not ids:
         return checkpoints.rows_of(reader, ids)
-    done: list[Cond] = [("table", "=", table.name), ("status", "=", DONE)]
-    commits = [
-        *reader.select(TableCommit, *done, ("kind", "=", ADVANCE), ("upto", ">=", min(ids))),
-        *reader.select(TableCommit, *done, ("kind", "=", REWRITE)),
-    ]
+    own: Cond = ("table", "=", table.name)
+    rewrites = reader.select(TableCommit, own, ("status", "=", DONE), ("kind", "=", REWRITE))
+    commits = [*advances(reader, own, ("upto", ">=", min(ids))), *rewrites]
     counted: dict[int, int] = {}
     for commit in sorted(commits, key=lambda each: each.number):
         written, counts = commit.checkpoints, commit.counts
@@ -297,12 +259,10 @@ def late(reader: Reader, region: Region, left: Collection[str]) -> dict[str, int
 
 
 def commits(reader: Reader, table: Table) -> list[TableCommit]:
-    """All permits of a table, by number."""
     return reader.select(TableCommit, ("table", "=", table.name), order=("number",))
 
 
 def writer(reader: Reader, name: str) -> str:
-    """The table's writer at this moment; empty without one."""
     return next((lease.holder for lease in leases.held(reader, kind_of_lease(name))), "")
 
 

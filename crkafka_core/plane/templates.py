@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 from crkafka_core.config.location import in_catalog
 from crkafka_core.config.region_config import RegionConfig
@@ -16,16 +15,9 @@ from crkafka_core.plane import events, tables
 from crkafka_core.plane.tables import FAILED, UNDECLARED
 from crkafka_core.plane.transact import ControlPlane
 
-
-@dataclass(frozen=True)
-class _New:
-    """What a template gives a topic that lacks it, and the checkpoint before the first rows of the topic."""
-
-    topic: str
-    tables: Sequence[TableConfig]
-    instead: TableConfig | None
-    """The table of its records where one of the others cannot be declared; None: others of their shape are declared already."""
-    begins: int
+_New = tuple[Sequence[TableConfig], TableConfig | None, int]
+"""Tables that a topic lacks; the one of its records where one of them cannot be declared, None: others of their shape are declared already;
+and the checkpoint before the first rows of the topic."""
 
 
 def of_topics(reader: Reader) -> list[Table]:
@@ -80,30 +72,29 @@ def _declare_values_again(tx: Tx, config: RegionConfig, by: str) -> None:
     marks = [(shape, value) for m in _undeclared(tx) for shape, _, value in [m.token.partition("@")] if by_value(shape)]
     for shape in sorted({shape for shape, _ in marks}):
         if (template := config.template_of(shape)) is not None:
-            values = [value for of, value in marks if of == shape]
+            values = [value for each, value in marks if each == shape]
             _declare_values(tx, template, shape, values, _declared(tx), by)
 
 
 def declare_new(
     plane: ControlPlane, config: RegionConfig, *, known: Collection[str] = (), again: bool = False, by: str = ""
 ) -> frozenset[str]:
-    """Declare the tables that topics lack, but for topics that are `known` already; all topics of the region.
-
-    A table that was undeclared is declared again only if so asked (`again`).
-    """
+    """Declare the tables that topics lack, but for topics that are `known` already; all topics of the region. A table that was undeclared
+    is declared again only if so asked (`again`)."""
     if not config.templates:
         return frozenset()
     if again:
         plane.do(lambda tx: _declare_values_again(tx, config, by))
-    topics, new = plane.read(lambda reader, row: _look(config, reader, row, known, again=again))
+    topics, new = plane.read(lambda reader, row: _lacking(config, reader, row, known, again=again))
     if new:
         plane.do(lambda tx: _declare(config, tx, new, by))
     return topics
 
 
-def _look(
+def _lacking(
     config: RegionConfig, reader: Reader, row: Region, known: Collection[str], *, again: bool
 ) -> tuple[frozenset[str], list[_New]]:
+    """All topics, and what templates give those that lack it."""
     read = reader.column(Initial, "topic", ("forgotten", "=", False))
     topics, new = frozenset([*read, *(config.topics or ())]), list[_New]()
     if topics <= frozenset(known):
@@ -111,13 +102,14 @@ def _look(
     declared = {(table.shape, table.output) for table in reader.select(Table)}
     gone = set() if again else {(mark.table, mark.token) for mark in _undeclared(reader)}
     for topic in sorted(topics.difference(known)):
-        for of in config.of_topic(topic):
-            if {_output(of.unplaced)} & declared or (of.unplaced.name, of.unplaced.shape) in gone:
+        for template in config.of_topic(topic):
+            unplaced = template.unplaced
+            if {_output(unplaced)} & declared or (unplaced.name, unplaced.shape) in gone:
                 continue
-            lacks = [t for t in of.own if _output(t) not in declared and (t.name, t.shape) not in gone]
-            instead = of.unplaced if declared.isdisjoint(map(_output, of.own)) else None
+            lacks = [t for t in template.own if _output(t) not in declared and (t.name, t.shape) not in gone]
             if lacks:
-                new.append(_New(topic, lacks, instead, _before_first(reader, row, topic)))
+                instead = unplaced if declared.isdisjoint(map(_output, template.own)) else None
+                new.append((lacks, instead, _before_first(reader, row, topic)))
     return topics, new
 
 
@@ -135,24 +127,24 @@ def _before_first(reader: Reader, row: Region, topic: str) -> int:
         return row.head
     first = of_topic[0]
     initial = {(i.topic_id, i.partition): i.offset for i in reader.select(Initial, ("topic", "=", topic))}
-    there = reader.select(MergedOffset, ("checkpoint", "=", first.checkpoint), ("topic", "=", topic))
-    if any(o.from_offset != initial.get((o.topic_id, o.partition)) for o in there):
+    merged = reader.select(MergedOffset, ("checkpoint", "=", first.checkpoint), ("topic", "=", topic))
+    if any(o.from_offset != initial.get((o.topic_id, o.partition)) for o in merged):
         return 0  # what is archived by now may have had more of it
     return max((i for i in line if i < first.checkpoint or not first.rows), default=0)
 
 
 def _declare(config: RegionConfig, tx: Tx, new: Collection[_New], by: str) -> None:
-    for each in new:
-        others = {t.name: t.path for t in tx.select(Table) if t.shape != each.tables[0].shape}
-        whys = [why for t in each.tables if (why := config.clash(t, others) or _of_another(tx, t))]
-        instead = [each.instead] if each.instead is not None else []
+    for lacks, instead, begins in new:
+        others = {t.name: t.path for t in tx.select(Table) if t.shape != lacks[0].shape}
+        whys = [why for t in lacks if (why := config.clash(t, others) or _of_another(tx, t))]
         if whys:
-            into = f"; its records come into {instead[0].name}" if instead else ""
+            into = f"; its records come into {instead.name}" if instead is not None else ""
             events.log(tx, "topic without its table", f"{whys[0]}{into}")
-        for table in instead if whys else each.tables:
+            lacks = [instead] if instead is not None else []
+        for table in lacks:
             shape, output = _output(table)
             about = (tx, table.name, table.format, table.path)
-            tables.declare(*about, shape=shape, output=output, here=True, begins=each.begins, by=by)
+            tables.declare(*about, shape=shape, output=output, here=True, begins=begins, by=by)
 
 
 def _of_another(reader: Reader, table: TableConfig) -> str:

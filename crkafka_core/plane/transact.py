@@ -15,7 +15,7 @@ from crkafka_core.config.problem import nearest
 from crkafka_core.control import Place, Reader, Store, Tx
 from crkafka_core.model.errors import ConfigError, CrkafkaError, TooOld
 from crkafka_core.model.rows import Region
-from crkafka_core.protocol.version import SPOKEN
+from crkafka_core.protocol import SPOKEN
 
 if TYPE_CHECKING:
     from crkafka_core.config import RegionConfig
@@ -26,17 +26,14 @@ T = TypeVar("T")
 def check_protocol(region: Region, spoken: int = SPOKEN) -> None:
     """Refuse to change a region by rules that have been changed since this program was made."""
     if region.protocol > spoken:
-        raise TooOld(
-            f"Region {region.name} is run by protocol {region.protocol}; this program speaks {spoken}, and changes nothing.",
-            hint="Install the crkafka that its other members have, and restart this process.",
-        )
+        why = f"Region {region.name} is run by protocol {region.protocol}; this program speaks {spoken}, and changes nothing."
+        raise TooOld(why, hint="Install the crkafka that its other members have, and restart this process.")
 
 
 class ControlPlane:
     """The control plane of one region. Safe to use from several threads, as the store is."""
 
     spoken = SPOKEN
-    """The protocol of this program."""
 
     def __init__(self, store: Store, region: str) -> None:
         self.store = store
@@ -55,12 +52,10 @@ class ControlPlane:
         return result
 
     def read(self, question: Callable[[Reader, Region], T]) -> T:
-        """Answer a question from one snapshot."""
         with self.store.read(self.region) as reader:
             return question(reader, reader.region())
 
     def wait(self, version: int, timeout: float) -> int:
-        """Until the region's version differs, or the time is over."""
         return self.store.wait(self.region, version, timeout)
 
     def place(self) -> Place:
@@ -78,55 +73,44 @@ class Readable(Protocol):
     def place(self) -> Place: ...
 
 
-GROUP = "crkafka.control_plane"
-"""Scheme of a URL → a function that opens a store."""
-INITIALISE = "crkafka.control_plane.initialise"
-"""Scheme of a URL → a function that makes or migrates the schema."""
-
-ROLES = "crkafka.control_plane.roles"
-"""Scheme of a URL → a function that gives the SQL of its roles."""
-
-
 def open_store(url: str) -> Store:
     """The store for a URL: the entry point is named by the scheme, without a driver's name behind `+`."""
-    store: Store = _offered(GROUP, url)(url)
+    store: Store = _offered(STORES, url)(url)
     return store
 
 
 def initialise(url: str) -> None:
     """Make the schema behind a URL, or bring it up to date; safe to repeat, and to run twice at once."""
-    _offered(INITIALISE, url)(url)
+    _offered(f"{STORES}.initialise", url)(url)
 
 
 def roles(url: str) -> str:
     """SQL for a person who has the right to run it: roles of the control plane, and what each of them may."""
-    sql: str = _offered(
-        ROLES, url, "Only PostgreSQL has roles; of a SQLite file the mode says who may read and write it."
-    )()
+    hint = "Only PostgreSQL has roles; of a SQLite file the mode says who may read and write it."
+    sql: str = _offered(f"{STORES}.roles", url, "For {} there are no roles.", hint)()
     return sql
 
 
 def preload() -> None:
     """Import every store that is installed, so that a process forked from here opens one at once."""
-    for store in entry_points(group=GROUP):
+    for store in entry_points(group=STORES):
         store.load()
 
 
-def _offered(group: str, url: str, hint: str = "") -> Any:
+STORES = "crkafka.control_plane"
+"""The group of entry points by which the scheme of a URL gives a function that opens a store; those behind it that make or migrate its
+schema, and give the SQL of its roles, have groups of their own."""
+
+
+def _offered(group: str, url: str, lacks: str = "No control plane for {} is installed.", hint: str = "") -> Any:
     scheme = urlsplit(url).scheme.partition("+")[0]
     offered = entry_points(group=group, name=scheme)
     if not offered:
         schemes = sorted({e.name for e in entry_points(group=group)})
-        raise ConfigError(
-            f"For {scheme!r} there are no roles."
-            if group == ROLES
-            else f"No control plane for {scheme!r} is installed.",
-            hint=hint
-            or f"There are: {', '.join(schemes) or 'none; install the project itself'}.{nearest(scheme, schemes)}",
-        )
+        known = f"There are: {', '.join(schemes) or 'none; install the project itself'}.{nearest(scheme, schemes)}"
+        raise ConfigError(lacks.format(repr(scheme)), hint=hint or known)
     return next(iter(offered)).load()
 
 
 def open_plane(config: RegionConfig) -> ControlPlane:
-    """The control plane of a region's configuration."""
     return ControlPlane(open_store(config.resolved_control_plane()), config.region)

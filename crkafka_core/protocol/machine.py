@@ -19,7 +19,6 @@ from crkafka_core.protocol.state import IN_NO_CUT, NOWHERE, Gate, State, Step
 
 
 def step(state: State, event: sg.Event) -> tuple[State, list[sg.Effect]]:
-    """One step: take in what happened, then decide what follows."""
     if state.ended is not None:
         return state, []
     m = _Member(state)
@@ -58,6 +57,7 @@ class _Member:
     # What happened
 
     def hear(self, event: sg.Event) -> None:
+        s = self.s
         match event:
             case sg.Observed(desired):
                 self.observed(desired)
@@ -65,57 +65,71 @@ class _Member:
                 self.assigned(held, generation)
             case sg.Revoked(why):
                 self.revoked(why)
-            case sg.Fetched():
-                if self.s.client in (ClientState.SUBSCRIBED, ClientState.RESET_COMPLETE):
-                    self.client(ClientEvent.FETCH)
+            case sg.Fetched() if s.client in (ClientState.SUBSCRIBED, ClientState.RESET_COMPLETE):
+                self.client(ClientEvent.FETCH)
             case sg.GateClosed():
                 self.set(gate=Gate.CLOSED)
-            case sg.Started() | sg.NotStarted() | sg.Sought() | sg.NotSought():
-                self.hear_of_starts(event)
-            case sg.Committed() | sg.Saved() | sg.Contributed():
-                self.hear_of_cut(event)
-            case sg.Reported() | sg.NotReported() | sg.NotContributed():
-                self.hear_of_sql(event)
             case sg.Lease(held):
                 self.set(lease=held)
-            case sg.Triggered(epoch, base):
-                self.triggered(epoch, base)
+            case sg.Triggered(epoch, base) if (epoch, base) == (s.epoch, s.base) and not s.triggered:
+                self.set(triggered=True)
+                self.do(sg.AskCut(epoch, base))
             case sg.Disturbed():
                 self.set(disturbed=True)
-            case sg.Trouble(epoch, why, cause):
-                self.trouble(epoch, why, cause)
+            case sg.Trouble(epoch, why, cause) if epoch == s.epoch:
+                self.trouble(why, cause)
             case sg.Fenced():
                 self.set(fenced=True)
                 self.do(sg.Refresh())
             case sg.Broken(why):
                 self.end(ExitKind.FAILED, why)
-            case sg.WronglyShared(why):
-                if self.s.held is not None and self.s.step is Step.NONE:
-                    self.do(sg.ForceRebalance(why))
+            case sg.WronglyShared(why) if s.held is not None and s.step is Step.NONE:
+                self.do(sg.ForceRebalance(why))
             case sg.Led(partitions):
                 self.led(partitions)
             case sg.Stop():
                 self.set(stopping=True)
+            case _:
+                self.hear_answer(event)
 
-    def hear_of_starts(self, event: sg.Started | sg.NotStarted | sg.Sought | sg.NotSought) -> None:
-        """Starts are resolved or sought; an answer to an old stamp changes nothing (SPEC S1)."""
+    def hear_answer(self, event: sg.Event) -> None:
+        """An answer to an effect; one to an old stamp or report, or about another cut, changes nothing (SPEC S1)."""
+        s = self.s
         match event:
-            case sg.Started(stamp, offsets, topic_ids, leader_epochs, leaderless, landed):
-                held = frozenset(offsets)
-                current = stamp == self.s.stamp == self.s.resolving and self.assignment() == held | leaderless
-                if current and not self.keeps():
-                    self.do(sg.Seek(stamp, offsets, leader_epochs, landed))
-                    self.set(held=held, leaderless=leaderless, seeking=stamp, resolving=None, topic_ids=topic_ids)
-                    self.set(starts=offsets, leader_epochs=leader_epochs)
-                elif stamp == self.s.resolving:
-                    self.set(resolving=None)
-            case sg.NotStarted(stamp) if stamp == self.s.resolving:
+            case sg.Started(stamp) if stamp == s.resolving:
+                self.started(event)
+            case sg.NotStarted(stamp) if stamp == s.resolving:
                 self.set(resolving=None)
                 self.do(sg.Refresh())
             case sg.Sought(stamp) if self.is_sought(stamp):
-                self.set(seeking=None, started=self.s.seeking)
+                self.set(seeking=None, started=s.seeking)
             case sg.NotSought(stamp) if self.is_sought(stamp):
                 self.set(disturbed=True)
+            case sg.Committed(cut) if self.is_at(Step.SAVING, cut):
+                self.committed(event)
+            case sg.Saved(cut, payload) if self.is_at(Step.SAVING, cut):
+                self.set(payload=payload)
+            case sg.Contributed(cut) if self.is_at(Step.CONTRIBUTING, cut):
+                self.set(step=Step.CONTRIBUTED)
+                if s.commit_at_drain:
+                    self.commit()
+            case sg.Reported(report):
+                self.set(reported=s.reported or report == s.report)
+            case sg.NotReported(report):
+                self.set(report=None if report == s.report else s.report)
+                self.do(sg.Refresh())
+            case sg.NotContributed():
+                self.do(sg.Refresh())
+
+    def started(self, event: sg.Started) -> None:
+        """The starts that were asked for are resolved: seek them, unless Kafka has assigned otherwise meanwhile."""
+        stamp, held = event.stamp, frozenset(event.offsets)
+        if stamp != self.s.stamp or self.assignment() != held | event.leaderless or self.keeps():
+            self.set(resolving=None)
+            return
+        self.do(sg.Seek(stamp, event.offsets, event.leader_epochs, event.landed))
+        self.set(held=held, leaderless=event.leaderless, seeking=stamp, resolving=None, topic_ids=event.topic_ids)
+        self.set(starts=event.offsets, leader_epochs=event.leader_epochs)
 
     def assignment(self) -> frozenset[TP] | None:
         """All that Kafka assigned."""
@@ -129,56 +143,29 @@ class _Member:
         """Compared by the serial: a merge may have changed the base since the seek began (SPEC D5)."""
         return self.s.seeking is not None and stamp.serial == self.s.seeking.serial
 
-    def hear_of_cut(self, event: sg.Committed | sg.Saved | sg.Contributed) -> None:
-        """A part of the open cut is done; that of another cut, or of a step that is over, changes nothing."""
-        if self.s.cut is None or event.cut != self.s.cut.id:
-            return
-        match event:
-            case sg.Committed():
-                self.committed(event)
-            case sg.Saved(_, payload) if self.s.step is Step.SAVING:
-                self.set(payload=payload)
-            case sg.Contributed() if self.s.step is Step.CONTRIBUTING:
-                self.set(step=Step.CONTRIBUTED)
-                if self.s.commit_at_drain:
-                    self.commit()
+    def is_at(self, step: Step, cut: int) -> bool:
+        """Whether it is at this step of this cut."""
+        return self.s.step is step and self.s.cut is not None and self.s.cut.id == cut
 
-    def hear_of_sql(self, event: sg.Reported | sg.NotReported | sg.NotContributed) -> None:
-        """SQL's answer to a report or a contribution; one to an earlier report changes no report."""
-        if isinstance(event, sg.Reported):
-            self.set(reported=self.s.reported or event.report == self.s.report)
-            return
-        if isinstance(event, sg.NotReported) and event.report == self.s.report:
-            self.set(report=None)
-        self.do(sg.Refresh())
-
-    def triggered(self, epoch: int, base: int) -> None:
-        if (epoch, base) == (self.s.epoch, self.s.base) and not self.s.triggered:
-            self.set(triggered=True)
-            self.do(sg.AskCut(epoch, base))
-
-    def observed(self, desired: Desired) -> None:
-        d, last = desired, self.s.desired
+    def observed(self, d: Desired) -> None:
+        last = self.s.desired
         if last is not None:
             fewer = d.epoch == last.epoch and (d.filling < last.filling or d.opened < last.opened)
             if d.uid != last.uid or d.epoch < last.epoch or d.version < last.version or fewer:
                 why = f"the control plane went back: epoch {d.epoch} after {last.epoch} (SPEC G10)"
                 self.end(ExitKind.FAILED, why)
                 return
-        paused = last is not None and desired.marks != last.marks  # what is fetched of them is not handed out (SPEC P1)
-        self.set(desired=desired, disturbed=self.s.disturbed or paused)
+        paused = last is not None and d.marks != last.marks  # what is fetched of them is not handed out (SPEC P1)
+        self.set(desired=d, disturbed=self.s.disturbed or paused)
         self.observed_now = True
-        self.say_again(desired)
-        if self.s.client is ClientState.INITIALIZED:
-            self.client(ClientEvent.SUBSCRIBE)
-
-    def say_again(self, desired: Desired) -> None:
-        """Repeat a report or a request that SQL does not show: a backup without it was restored (SPEC G10)."""
-        s, at = self.s, (desired.epoch, desired.head)
-        if s.reported and s.report and (s.report.epoch, s.report.base) == at and not desired.reported:
+        # Repeat a report or a request that SQL does not show: a backup without it was restored (SPEC G10).
+        s, at = self.s, (d.epoch, d.head)
+        if s.reported and s.report and (s.report.epoch, s.report.base) == at and not d.reported:
             self.set(report=None)
-        if s.triggered and (s.epoch, s.base) == at and not desired.asked:
+        if s.triggered and (s.epoch, s.base) == at and not d.asked:
             self.do(sg.AskCut(*at))
+        if s.client is ClientState.INITIALIZED:
+            self.client(ClientEvent.SUBSCRIBE)
 
     def assigned(self, held: frozenset[TP], generation: int) -> None:
         s = self.s
@@ -212,8 +199,6 @@ class _Member:
         self.do(sg.Clear(self.s.stamp, drop=False))
 
     def committed(self, event: sg.Committed) -> None:
-        if self.s.step is not Step.SAVING:
-            return
         if event.outcome in (Outcome.DONE, Outcome.REBALANCED):  # after a rebalance the handover commits (SPEC X10)
             self.set(committed=True)
         elif event.outcome is Outcome.ABORT:
@@ -222,20 +207,18 @@ class _Member:
         else:
             self.end(ExitKind.FAILED, event.why)
 
-    def trouble(self, epoch: int, why: str, cause: ResetCause) -> None:
+    def trouble(self, why: str, cause: ResetCause) -> None:
         s = self.s
-        if epoch != s.epoch:
-            return
         if cause is ResetCause.OFFSET_GONE and s.cut is not None and s.cut.handover:
             return  # what was submitted before counts, and the reset that comes finds the gap (SPEC X10)
         if s.marked and cause is ResetCause.OFFSET_GONE:
-            self.set(gone=sg.AskReset(epoch, why, cause))
+            self.set(gone=sg.AskReset(s.epoch, why, cause))
         elif s.step in (Step.DRAINING, Step.SAVING):
             assert s.cut is not None
             self.do(sg.GiveUp(s.cut.id, why, cause))
             self.set(step=Step.CONTRIBUTED)
         else:
-            self.do(sg.AskReset(epoch, why, cause))
+            self.do(sg.AskReset(s.epoch, why, cause))
 
     # What follows
 
@@ -311,11 +294,9 @@ class _Member:
         self.do(sg.Clear(self.s.stamp, drop=True))
 
     def cut(self, d: Desired) -> None:
-        """The open cut: take the offsets, close what was written up to there, contribute (SPEC C1).
-
-        Behind a mark it goes on at once with the number that the opening handed out, and commits once it has contributed (SPEC D5).
-        Else it stops first, and commits while it saves (SPEC D1, D2), but in a rebalance (SPEC X10).
-        """
+        """The open cut: take the offsets, close what was written up to there, contribute (SPEC C1). Behind a mark it goes on at once with
+        the number that the opening handed out, and commits once it has contributed (SPEC D5). Else it stops first, and commits while it
+        saves (SPEC D1, D2), but in a rebalance (SPEC X10)."""
         s = self.s
         mine = d.cut is not None and s.starts is not None and d.cut.mine == frozenset(s.starts)
         if s.step is Step.NONE and s.cut is None and mine and d.cut and (s.epoch, s.base) == (d.epoch, d.cut.parent):
@@ -365,10 +346,8 @@ class _Member:
             self.do(sg.Requeue(stamp))
 
     def resolve(self, d: Desired) -> None:
-        """Where what I hold starts: one resolver for assignment and reset (SPEC S1, R4).
-
-        A joiner waits for a cut that expects nothing of it: the cut may have what comes after the head, and Kafka may not (SPEC D5, S4).
-        """
+        """Where what I hold starts: one resolver for assignment and reset (SPEC S1, R4). A joiner waits for a cut that expects nothing of
+        it: the cut may have what comes after the head, and Kafka may not (SPEC D5, S4)."""
         s, held = self.s, self.assignment()
         joins = d.cut is not None and d.cut.mine is None
         rests = d.phase in (Phase.IDLE, Phase.STOPPED) or s.client is ClientState.CR_RESET_PENDING or s.leaves

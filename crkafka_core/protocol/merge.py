@@ -14,8 +14,8 @@ from crkafka_core.model.segment import Span
 def wrong_sets(fillers: Iterable[Filler], contributions: Iterable[Contribution]) -> tuple[set[str], set[str]]:
     """(members still missing, members that were not expected)."""
     wanted = {(e.member, e.incarnation) for e in fillers}
-    there = {(c.member, c.incarnation) for c in contributions}
-    return {name for name, _ in wanted - there}, {name for name, _ in there - wanted}
+    given = {(c.member, c.incarnation) for c in contributions}
+    return {name for name, _ in wanted - given}, {name for name, _ in given - wanted}
 
 
 def broken_spans(offsets: Iterable[tuple[TP, int, int, int]], spans: Iterable[Span]) -> str:
@@ -45,11 +45,9 @@ def broken(
     due: Collection[TP],
     known: Collection[TP],
 ) -> str:
-    """What is wrong with a merge whose members are all there; empty when it is complete and right.
-
-    Each partition goes on from where it was fixed when the number was handed out, after checkpoint `parent` (SPEC C8). Those that are
-    `due` must be in it: all that are known, but in a handover none (SPEC X10).
-    """
+    """What is wrong with a merge whose members are all there; empty when it is complete and right. Each partition goes on from where it was
+    fixed when the number was handed out, after checkpoint `parent` (SPEC C8). Those that are `due` must be in it: all that are known, but
+    in a handover none (SPEC X10)."""
     fixed = {f.member: f.offsets for f in fillers}
     claimed: dict[TP, str] = {}
     for o in offsets:
@@ -69,6 +67,14 @@ def broken(
     uncovered = set(due) - claimed.keys()
     if uncovered:
         return f"nobody contributed {', '.join(map(str, sorted(uncovered)[:5]))}"
+    return ""
+
+
+def wrong_topic(member: str, read: Mapping[str, str], known: Mapping[str, str]) -> str:
+    """Which topic has another id than is known, in words: its rows may be of two topics."""
+    for topic, topic_id in read.items():
+        if known.get(topic, topic_id) != topic_id:
+            return f"{member} read topic {topic} with id {topic_id}; the group knows it as {known[topic]}"
     return ""
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from crkafka_core.model.limits import Limits
+from crkafka_core.model import limits
 from crkafka_core.model.plural import plural
-from crkafka_core.model.rows import ResetCause
+from crkafka_core.model.rows import Region, Reset, ResetCause
 
 CHANCE = 10.0
 """Seconds of running within which a cut that is due comes: a reset after fewer of them left none a chance."""
@@ -50,20 +51,6 @@ COUNTED = frozenset(cause for cause, policy in POLICY.items() if policy.counts)
 
 
 @dataclass(frozen=True)
-class Record:
-    """What SQL knows of the resets so far; the numbers of the budget include the one that is being decided about."""
-
-    consecutive: int = 0
-    """Counted ones in a row without a completed cut, before this one."""
-    failing: int = 0
-    """Uncounted ones in a row that backed off, before this one."""
-    recent: int = 0
-    """Budgeted ones of the same member within `forced_window`."""
-    hindering: int = 0
-    """Budgeted ones of the same member since the last completed cut that left none a chance."""
-
-
-@dataclass(frozen=True)
 class Decision:
     """What becomes of the region: rest, after a wait, or a stop."""
 
@@ -79,31 +66,24 @@ def hindered(cut: int, ran: float) -> bool:
     return bool(cut) or ran < CHANCE
 
 
-def decide(cause: ResetCause, text: str, member: str, record: Record, limits: Limits) -> Decision:
-    """Whether the region comes to rest on its head and goes on, or stops until a person looks (SPEC X6)."""
-    policy = POLICY[cause]
-    consecutive = record.consecutive + policy.counts
-    failing = record.failing + (policy.backs_off and not policy.counts)
-    if over := _over_budget(policy, member, record, limits):
-        return Decision(consecutive, failing, stop=f"{over}; the last time: {text}")
-    if policy.counts and consecutive >= limits.max_consecutive_resets:
-        return Decision(
-            consecutive,
-            failing,
-            stop=f"{plural(consecutive, 'reset')} in a row without a completed cut; the last: {text}",
-        )
-    if not policy.backs_off:
-        return Decision(consecutive, failing)
-    wait = min(limits.backoff_base * 2 ** min(consecutive + failing, STEEPEST), limits.backoff_cap)
+def decide(cause: ResetCause, text: str, member: str, region: Region, mine: Sequence[Reset], now: float) -> Decision:
+    """Whether the region comes to rest on its head and goes on, or stops until a person looks (SPEC X6). `mine`: the budgeted resets of the
+    member since the last start, this one among them."""
+    policy, limit = POLICY[cause], limits.of(region)
+    consecutive = region.consecutive + policy.counts
+    failing = region.failing + (policy.backs_off and not policy.counts)
+    recent = sum(now - limit.forced_window <= r.at <= now for r in mine)
+    hindering = sum(hindered(r.aborted or r.lacking, r.ran) for r in mine if r.epoch > region.proven_epoch)
+    often = stop = ""
+    if recent >= limit.forced_budget:
+        often = f"{plural(recent, 'time')} in {limit.forced_window:.0f} s"
+    elif hindering >= limit.forced_without_cut:
+        often = f"{plural(hindering, 'time')} without a completed cut in between"
+    if policy.budgeted and often:
+        stop = f"{member} made the region reset {often}; the last time: {text}"
+    elif policy.counts and consecutive >= limit.max_consecutive_resets:
+        stop = f"{plural(consecutive, 'reset')} in a row without a completed cut; the last: {text}"
+    if stop or not policy.backs_off:
+        return Decision(consecutive, failing, stop=stop)
+    wait = min(limit.backoff_base * 2 ** min(consecutive + failing, STEEPEST), limit.backoff_cap)
     return Decision(consecutive, failing, wait)
-
-
-def _over_budget(policy: Policy, member: str, record: Record, limits: Limits) -> str:
-    if not policy.budgeted:
-        return ""
-    often = ""
-    if record.recent >= limits.forced_budget:
-        often = f"{plural(record.recent, 'time')} in {limits.forced_window:.0f} s"
-    elif record.hindering >= limits.forced_without_cut:
-        often = f"{plural(record.hindering, 'time')} without a completed cut in between"
-    return f"{member} made the region reset {often}" if often else ""

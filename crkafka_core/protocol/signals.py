@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, dataclass_transform
 
 from crkafka_core.model.desired import Desired, OpenCut
 from crkafka_core.model.offsets import TP
@@ -42,25 +42,42 @@ class ExitKind(StrEnum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True)
-class Stamped:
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+class _Value:
+    """Each class below is a frozen dataclass."""
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True)(cls)
+
+
+class Stamped(_Value):
     """Counts only under this stamp."""
 
     stamp: Stamp
 
 
-class Event:
-    """Base of events."""
+class _Explained(_Value):
+    """With the reason, in words."""
+
+    why: str
 
 
-@dataclass(frozen=True)
+class _OfCut(_Value):
+    """Of the open cut with this number."""
+
+    cut: int
+
+
+class Event(_Value):
+    """What a member hears."""
+
+
 class Observed(Event):
     """A snapshot of the desired state."""
 
     desired: Desired
 
 
-@dataclass(frozen=True)
 class Assigned(Event):
     """Kafka assigned these partitions; all are paused (SPEC R4)."""
 
@@ -68,7 +85,6 @@ class Assigned(Event):
     generation: int
 
 
-@dataclass(frozen=True)
 class Revoked(Event):
     """Kafka took all partitions away (eager), by a revocation or as lost (SPEC R2)."""
 
@@ -83,7 +99,6 @@ class GateClosed(Event):
     """No permit is held any more and none is given (SPEC M4, D1)."""
 
 
-@dataclass(frozen=True)
 class Started(Stamped, Event):
     """Where the held partitions start is written in SQL (SPEC S1)."""
 
@@ -97,7 +112,6 @@ class Started(Stamped, Event):
     """As in `OpenCut`, of the head."""
 
 
-@dataclass(frozen=True)
 class Led(Event):
     """Partitions that had no leader have one."""
 
@@ -116,56 +130,45 @@ class NotStarted(Stamped, Event):
     """The starts could not be resolved now; it is asked again at the next observation."""
 
 
-@dataclass(frozen=True)
-class Committed(Event):
+class Committed(_OfCut, Event):
     """The commit of a cut's offsets ended; behind a mark, and after the merge, nothing follows from it (SPEC D2, D5)."""
 
-    cut: int
     outcome: Outcome
     why: str = ""
 
 
-@dataclass(frozen=True)
-class Saved(Event):
+class Saved(_OfCut, Event):
     """What the cut has taken is on disk: its offsets and segments (SPEC C7)."""
 
-    cut: int
     payload: Any
 
 
-@dataclass(frozen=True)
-class Contributed(Event):
+class Contributed(_OfCut, Event):
     """SQL has the contribution."""
-
-    cut: int
 
 
 class NotContributed(Event):
     """SQL refused the contribution; the next observation decides what follows."""
 
 
-@dataclass(frozen=True)
 class Reported(Event):
     """SQL has the report."""
 
     report: Report
 
 
-@dataclass(frozen=True)
 class NotReported(Event):
     """The report was refused: the member's standing is read again."""
 
     report: Report
 
 
-@dataclass(frozen=True)
 class Lease(Event):
     """Whether the member may submit, by its lease (SPEC G4)."""
 
     held: bool
 
 
-@dataclass(frozen=True)
 class Triggered(Event):
     """The trigger count is reached under this stamp's epoch and base (SPEC V2)."""
 
@@ -173,14 +176,10 @@ class Triggered(Event):
     base: int
 
 
-@dataclass(frozen=True)
-class Disturbed(Event):
+class Disturbed(_Explained, Event):
     """What is queued can no longer be trusted to be gapless, or a pause mark changed: fetch again from the offset manager (SPEC M5, P1)."""
 
-    why: str
 
-
-@dataclass(frozen=True)
 class Trouble(Event):
     """A failure under this epoch that needs a reset: an offset vanished, a segment could not be written (SPEC S4, X3)."""
 
@@ -193,40 +192,32 @@ class Fenced(Event):
     """Kafka fenced this static member: SQL decides who is rightful (SPEC R7)."""
 
 
-@dataclass(frozen=True)
-class Broken(Event):
+class Broken(_Explained, Event):
     """Something that only a new process can mend."""
 
-    why: str
 
-
-@dataclass(frozen=True)
-class WronglyShared(Event):
+class WronglyShared(_Explained, Event):
     """Only a rebalance mends what the group's members hold, and it is this member's turn to make one (SPEC G8)."""
-
-    why: str
 
 
 class Stop(Event):
     """The host asks for a clean end (SPEC R5)."""
 
 
-class Effect:
-    """Base of effects."""
+class Effect(_Value):
+    """What a member wants done."""
 
 
 class CloseGate(Effect):
     """Give no more permits, wait for the holder, answer `GateClosed`."""
 
 
-@dataclass(frozen=True)
 class OpenGate(Stamped, Effect):
     """Give permits for what carries this stamp; what is written bears this number (SPEC C8)."""
 
     number: int
 
 
-@dataclass(frozen=True)
 class Clear(Stamped, Effect):
     """Empty the queue; what comes with an older stamp is dropped."""
 
@@ -238,14 +229,12 @@ class Requeue(Stamped, Effect):
     """Empty the queue and seek what is held to the offset manager's offsets, under this stamp; answer `Sought` or `NotSought` (SPEC M5)."""
 
 
-@dataclass(frozen=True)
 class Resolve(Stamped, Effect):
     """Resolve the starts of these partitions and write them (SPEC S1); answer `Started` or `NotStarted`."""
 
     held: frozenset[TP]
 
 
-@dataclass(frozen=True)
 class Seek(Stamped, Effect):
     """Seek and register these partitions in the offset manager, under this stamp; answer `Sought` or `NotSought`."""
 
@@ -256,7 +245,6 @@ class Seek(Stamped, Effect):
     """As in `Started`: part of the metadata of commits, for another region (SPEC S2)."""
 
 
-@dataclass(frozen=True)
 class Report(Effect):
     """Write what was reached."""
 
@@ -266,23 +254,17 @@ class Report(Effect):
     held: frozenset[TP]
 
 
-@dataclass(frozen=True)
-class Withdraw(Effect):
+class Withdraw(_Explained, Effect):
     """Withdraw the report (SPEC R3)."""
 
-    why: str
 
-
-@dataclass(frozen=True)
-class Commit(Effect):
+class Commit(_OfCut, Effect):
     """Commit the offsets that the cut has taken in one synchronous request; answer `Committed` (SPEC D2)."""
 
-    cut: int
     merged: bool = False
     """The metadata names the cut as the head; with `commit: consistent` alone (SPEC D2, S2)."""
 
 
-@dataclass(frozen=True)
 class CommitStarts(Effect):
     """Commit the head's offsets after a reset; a failure is a warning (SPEC D2, X10)."""
 
@@ -291,16 +273,13 @@ class CommitStarts(Effect):
     leader_epochs: Mapping[TP, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Save(Effect):
+class Save(_OfCut, Effect):
     """Take the offsets and the open segments for this cut, between two batches; close them; answer `Saved` (SPEC D5)."""
 
-    cut: int
     number: int
     """What is written after that bears it (SPEC C8)."""
 
 
-@dataclass(frozen=True)
 class Contribute(Effect):
     """Write the contribution; answer `Contributed` or `NotContributed`; merge if it was the last."""
 
@@ -312,23 +291,17 @@ class Contribute(Effect):
     payload: Any
 
 
-@dataclass(frozen=True)
-class GiveUp(Effect):
+class GiveUp(_OfCut, Effect):
     """Abort the cut in SQL (SPEC D2)."""
 
-    cut: int
     why: str
     cause: ResetCause
 
 
-@dataclass(frozen=True)
-class Merged(Effect):
+class Merged(_OfCut, Effect):
     """The cut is merged: the count restarts from it (SPEC V2)."""
 
-    cut: int
 
-
-@dataclass(frozen=True)
 class AskReset(Effect):
     """Ask for a reset of the region."""
 
@@ -337,14 +310,12 @@ class AskReset(Effect):
     cause: ResetCause
 
 
-@dataclass(frozen=True)
 class AskToLeave(Effect):
     """Ask for a handover of what is submitted, before leaving (SPEC R5, X10)."""
 
     epoch: int
 
 
-@dataclass(frozen=True)
 class AskCut(Effect):
     """Ask for a cut: the trigger count is reached (SPEC V2)."""
 
@@ -352,7 +323,6 @@ class AskCut(Effect):
     head: int
 
 
-@dataclass(frozen=True)
 class Reach(Effect):
     """Say what is reached of a bounded run's ends (SPEC V3)."""
 
@@ -362,7 +332,6 @@ class Reach(Effect):
     reached: frozenset[TP]
 
 
-@dataclass(frozen=True)
 class Tell(Effect):
     """Write an event for people; nothing depends on it."""
 
@@ -370,7 +339,6 @@ class Tell(Effect):
     text: str
 
 
-@dataclass(frozen=True)
 class Halt(Effect):
     """Stop the region: what this member needs is refused, and only a person can give it (SPEC X11)."""
 
@@ -378,18 +346,14 @@ class Halt(Effect):
     why: str
 
 
-@dataclass(frozen=True)
-class ForceRebalance(Effect):
+class ForceRebalance(_Explained, Effect):
     """Make the Kafka group assign its partitions again (SPEC G8)."""
-
-    why: str
 
 
 class Refresh(Effect):
     """Read the desired state again, now."""
 
 
-@dataclass(frozen=True)
 class Exit(Effect):
     """Leave the Kafka group and end; CLEAN also leaves in SQL."""
 

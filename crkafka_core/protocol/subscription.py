@@ -16,7 +16,6 @@ def dump(topics: Iterable[str] | None, pattern: str | None) -> str:
 
 
 def reads(subscription: str, topic: str) -> bool:
-    """Whether it reads this topic."""
     read = json.loads(subscription)
     if "topics" in read:
         return topic in read["topics"]

@@ -75,7 +75,7 @@ def unusable(topics: Mapping[str, TopicInfo], known: Iterable[Initial]) -> Itera
         if now is None:
             yield starts.deleted(topic, topic_id)
         elif now.id and topic_id and now.id != topic_id:
-            yield starts.made_anew(topic, topic_id, now.id)
+            yield starts.recreated(topic, topic_id, now.id)
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ def check_available(plane: ControlPlane, admin: Admin, target: int, *, otherwise
 def check_kept(plane: ControlPlane, files: Collection[str]) -> None:
     """Refuse to go on from a head with deleted segments that a table lacks: it would wait for them for ever (SPEC G10, T1)."""
     existing = set(files)
-    waits = plane.read(lambda reader, region: tables.first_that_waits(reader, region, there=existing))
+    waits = plane.read(lambda reader, region: tables.first_that_waits(reader, region, known=existing))
     if waits is not None:
         table, segment = waits
         raise Refused(

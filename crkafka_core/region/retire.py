@@ -12,7 +12,7 @@ from crkafka_core.member.outside_sql import look_outside
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Lease, Region
 from crkafka_core.model.segment import SegmentName
-from crkafka_core.plane import cleanup, leases, restored
+from crkafka_core.plane import leases, restored
 from crkafka_core.plane import retire as rules
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.region.lease import DriverLease
@@ -51,7 +51,7 @@ def retire(
         outside = look_outside(plane, storage, kafka, group_id)
         region = plane.do(lambda tx: restored.check(tx, outside.seen, by=holder))
         own(plane, storage, region)
-        plane.do(cleanup.clean_up)
+        plane.do(rules.clean_up)
         plan = plane.read(rules.plan)
         done, segments = list(plan.retire), 0
         for at in range(0, len(done), CHUNK):

@@ -54,7 +54,7 @@ class State:
         """Checkpoints whose rows all of the tables have."""
         self.pieces = tuple(contents.pieces(reader, row, self.live))
         self.belongs = contents.belonging(reader, row, least)
-        self.forgotten = contents.forgotten(reader, row)
+        self.forgotten = contents.before_line(reader, row) > 0
         self.counting = {t.name: contents.counting(reader, row, t) for t in self.family}
         """Table → checkpoint → the commit that counts for it."""
         self.empty = frozenset(reader.column(Checkpoint, "id", ("rows", "=", 0)))

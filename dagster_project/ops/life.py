@@ -60,7 +60,7 @@ def _would_retire(context: dg.OpExecutionContext, region: RegionResource) -> dg.
 
 def _retirable(reader: Reader, row: Region) -> tuple[retiring.Plan, list[Checkpoint]]:
     plan = retiring.plan(reader, row)
-    return plan, list(checkpoints.named(reader, plan.retire).values()) if plan.retire else []
+    return plan, checkpoints.within(reader, plan.retire)
 
 
 class Scale(dg.Config):

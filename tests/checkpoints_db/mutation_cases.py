@@ -14,8 +14,6 @@ from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Lease, Region,
 from crkafka_core.plane import (
     advance,
     alarms,
-    cleanup,
-    clock,
     contributions,
     cuts,
     epochs,
@@ -38,6 +36,7 @@ from crkafka_core.plane import (
     tables,
 )
 from crkafka_core.plane.transact import ControlPlane
+from tests.rigs.merging import merge_cut
 from tests.rigs.players import PARTITIONS, Player, new_region
 
 NAME = "crash"
@@ -317,13 +316,13 @@ CASES: dict[str, Case] = {
     "leave in a cut": (_open, lambda s: lambda tx: members.leave(tx, **_who(s))),
     "lose while running": (_running, _lose),
     "lose in a cut": (_open, _lose),
-    "fail": (_running, lambda s: lambda tx: members.fail(tx, **_who(s), why="boom")),
+    "fail": (_running, lambda s: lambda tx: members.lose(tx, **_who(s), by="x", why="boom")),
     "ask to leave": (_running, lambda s: lambda tx: members.ask_to_leave(tx, **_who(s))),
     "open a cut": (_running, lambda s: lambda tx: cuts.open_cut(tx, token="t", cause="test")),
     "contribute": (_open, _contribute),
     "contribute as the last, which merges": (_open, _hand_in),
     "contribute what does not match": (_open, _wrong_contribution),
-    "merge": (lambda s: s.open(2), lambda s: lambda tx: merging.merge(tx, tx.region().opened)),
+    "merge": (lambda s: s.open(2), lambda s: lambda tx: merge_cut(tx, tx.region().opened)),
     "merge by whoever looks": (lambda s: s.open(2), lambda s: advance.advance),
     "abort past the deadline": (_past_the_deadline, lambda s: advance.advance),
     "resume": (lambda s: (s.play(1), [p.step() for p in s.players], None)[2], lambda s: advance.advance),
@@ -336,7 +335,7 @@ CASES: dict[str, Case] = {
     "stopped for a reason": (_open, lambda s: lambda tx: epochs.halt(tx, "reason", member="m")),
     "scale": (_running, lambda s: lambda tx: life.scale(tx, 3, by="me")),
     "retire": (_acknowledged, lambda s: lambda tx: retire.retire(tx, retire.plan(tx, tx.region()).retire)),
-    "clean up": (_archived, lambda s: cleanup.clean_up),
+    "clean up": (_archived, lambda s: retire.clean_up),
     "skip what no client can read": (_cut, _skip),
     "note what was erased": (_cut, _erase),
     "forget a topic": (_running, lambda s: lambda tx: starts.forget(tx, "refunds", by="me")),
@@ -361,7 +360,7 @@ CASES: dict[str, Case] = {
     ),
     "pause": (_running, lambda s: lambda tx: pauses.pause(tx, "topic", "orders", by="me")),
     "alarm: not settled": (_overdue, lambda s: alarms.unsettled),
-    "after a clock that stepped back": (_ahead, lambda s: clock.begin_waits_anew),
+    "after a clock that stepped back": (_ahead, lambda s: advance.restart_waits),
     "alarm: no merge": (_stalled, lambda s: alarms.watch_merges),
     "alarm: strangers": (_overdue, lambda s: lambda tx: alarms.strangers(tx, ["someone"], by="crash/0")),
     "report that ends a member's pause mark": (

@@ -12,7 +12,7 @@ from crkafka_core.control import Store
 from crkafka_core.model.errors import LeaseHeld
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Lease, Member, ResetCause
-from crkafka_core.plane import advance, alarms, cleanup, clock, cuts, epochs, events, leases, life, members
+from crkafka_core.plane import advance, alarms, cuts, epochs, events, leases, life, members, retire
 from crkafka_core.plane.transact import ControlPlane
 from tests.plane.conftest import LIMITS, P0, P1, Kit
 from tests.rigs.memory import MemoryStore
@@ -51,14 +51,14 @@ def _due(kit: Kit) -> str:
 
 
 def test_79_a_step_of_a_second_is_none(kit: Kit) -> None:
-    latest = max(getattr(kit.row, name) for name in clock.BEGINNINGS)
-    for step, stepped in ((clock.TOLERANCE, False), (clock.TOLERANCE + 0.1, True)):
+    latest = max(getattr(kit.row, name) for name in advance.BEGINNINGS)
+    for step, stepped in ((leases.TOLERANCE, False), (leases.TOLERANCE + 0.1, True)):
         kit.now = latest - step
-        assert kit.read(clock.stepped_back) is stepped
+        assert kit.read(advance.stepped_back) is stepped
 
 
 def test_79_a_step_back_is_told(kit: Kit) -> None:
-    kit.now = max(getattr(kit.row, name) for name in clock.BEGINNINGS) - 3_600.0
+    kit.now = max(getattr(kit.row, name) for name in advance.BEGINNINGS) - 3_600.0
     kit.advance()
     (told,) = kit.events("clock")
     assert "stepped back by 3600 s or more" in told.text
@@ -171,19 +171,19 @@ def test_79_what_came_while_the_clock_was_ahead_holds_nothing_for_as_long(kit: K
     kit.do(lambda tx: leases.take(tx, "reader", holder="me", token="r", length=30.0, slot="r"))
     kit.now -= 3_600.0
     held: Callable[[], list[Lease]] = lambda: kit.read(lambda r, row: leases.held(r, "reader"))  # noqa: E731
-    kit.do(cleanup.clean_up)
+    kit.do(retire.clean_up)
     assert held()
     kit.now += 31.0
-    kit.do(cleanup.clean_up)
+    kit.do(retire.clean_up)
     assert not held()
 
 
 def test_79_what_was_alarmed_while_the_clock_was_ahead_is_over_with_the_next_merge(kit: Kit) -> None:
     """Nothing of the region began meanwhile, so that only the alarm tells of the step (found by seed 265014489)."""
     kit.now += 3_600.0
-    kit.do(lambda tx: events.no_last_cut(tx, "a member was lost"))
+    kit.do(lambda tx: events.raise_alarm(tx, events.NO_LAST_CUT, "a member was lost"))
     kit.now -= 3_599.0
-    kit.do(cleanup.clean_up)
+    kit.do(retire.clean_up)
     assert kit.read(alarms.last_cut_missed), "it still holds"
     kit.now += 1.0
     kit.cut()
@@ -195,9 +195,9 @@ def test_79_an_alarm_of_after_a_cut_while_the_clock_was_ahead_still_holds(kit: K
     kit.now += 3_600.0
     kit.cut()
     kit.now += 1.0
-    kit.do(lambda tx: events.no_last_cut(tx, "a member was lost"))
+    kit.do(lambda tx: events.raise_alarm(tx, events.NO_LAST_CUT, "a member was lost"))
     kit.now -= 3_600.0
-    kit.do(cleanup.clean_up)
+    kit.do(retire.clean_up)
     assert kit.read(alarms.last_cut_missed)
 
 

@@ -242,7 +242,7 @@ def test_a_member_role_does_a_members_part_and_can_undo_nothing_that_was_done(pl
                 "t_member", f"SELECT status FROM checkpoint WHERE region = '{MINE}' AND id = {cut.id}"
             ) == [(status,)]
         own.do(lambda tx: cuts.open_cut(tx, token="aborted", cause="test"))
-        own.do(lambda tx: members.fail(tx, player.name, player.incarnation, "it failed"))
+        own.do(lambda tx: members.lose(tx, player.name, player.incarnation, by=player.name, why="it failed"))
         player.crash()
         run_to(Phase.RUNNING)
         own.do(lambda tx: starts.forget(tx, "refunds", by="test"))

@@ -26,7 +26,7 @@ from crkafka_core.lake.vectors import Positions
 from crkafka_core.model.errors import ConfigError, Refused
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Region
-from crkafka_core.plane import cleanup, contents
+from crkafka_core.plane import contents, retire
 from crkafka_core.segments.batch import Batch
 from crkafka_core.segments.local import LocalStorage
 from tests.lake.rig import Keyed, KeyedIceberg, keyed_records, pool
@@ -238,14 +238,14 @@ def test_readers_that_know_nothing_of_us_see_one_row_for_each_key(rig: Keyed) ->
 def test_the_commit_before_the_oldest_live_checkpoint_is_remembered(
     tmp_path: Path, early: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cleanup, "COMMITS", 1)
+    monkeypatch.setattr(retire, "COMMITS", 1)
     rig = Keyed(tmp_path)
     rig.land(), rig.land(), rig.land()
     rig.advance(limit=2 if early else None), rig.advance()
     filled(rig, 4)
     if early:
         rig.landing.retire(1, 2, history=10)
-    rig.region.plane.do(cleanup.clean_up)
+    rig.region.plane.do(retire.clean_up)
     rig.rewind(3 if early else 1)
     rig.fence()
     assert rig.table().acknowledged == (3 if early else 0)

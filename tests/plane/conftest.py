@@ -25,7 +25,6 @@ from crkafka_core.plane import (
     handover,
     life,
     members,
-    merging,
     resets,
     starts,
     tables,
@@ -33,6 +32,7 @@ from crkafka_core.plane import (
 from crkafka_core.plane.transact import ControlPlane
 from tests.rigs.landing import Landing
 from tests.rigs.memory import MemoryStore
+from tests.rigs.merging import merge_cut
 
 T = TypeVar("T")
 P0, P1 = TP("t", 0), TP("t", 1)
@@ -161,7 +161,7 @@ class Kit:
     def dies(self, number: int) -> None:
         """A loss, and its handover; the member is started again."""
         name = f"orders/{number}"
-        self.do(lambda tx: members.fail(tx, name, self.live[name], "boom"))
+        self.do(lambda tx: members.lose(tx, name, self.live[name], by=name, why="boom"))
         self.hand_over()
         if self.row.phase is not Phase.IDLE and not self.row.stopping:
             self.register(number)
@@ -248,7 +248,7 @@ class Kit:
         checkpoint = self.open()
         for number in (0, 1):
             self.contribute(checkpoint, number, rows, epochs=epochs)
-        self.do(lambda tx: merging.merge(tx, checkpoint))
+        self.do(lambda tx: merge_cut(tx, checkpoint))
         for tp in self.at:
             self.at[tp] += rows
         return checkpoint

@@ -9,9 +9,10 @@ import pytest
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import ResetCause
-from crkafka_core.plane import advance, alarms, cuts, epochs, events, life, merging, permits, resets, starts
+from crkafka_core.plane import advance, alarms, cuts, epochs, events, life, permits, resets, starts
 from crkafka_core.plane.status import status_of
 from tests.plane.conftest import LIMITS, P0, P1, Kit
+from tests.rigs.merging import merge_cut
 
 
 def _told(kit: Kit) -> list[str]:
@@ -136,7 +137,7 @@ def test_x6_a_cut_that_found_nothing_new_is_a_completed_cut(kit: Kit) -> None:
     empty = kit.do(lambda tx: cuts.open_cut(tx, token="t", cause="every 60 s", if_new=True)).id
     for number in (0, 1):
         kit.contribute(empty, number)
-    kit.do(lambda tx: merging.merge(tx, empty))
+    kit.do(lambda tx: merge_cut(tx, empty))
     assert kit.read(status_of).no_merge == ""
     kit.advance(179.0)
     assert len(_told(kit)) == 1
@@ -173,7 +174,7 @@ def test_added_partitions_behind_a_table_of_one_row_for_each_key_are_an_alarm_fo
     checkpoint = kit.open()
     kit.contribute(checkpoint, 0, held={P0, grown})
     kit.contribute(checkpoint, 1)
-    kit.do(lambda tx: merging.merge(tx, checkpoint))
+    kit.do(lambda tx: merge_cut(tx, checkpoint))
     alarm = kit.read(alarms.current)
     assert alarm.startswith("topic t was given partitions") and "table customers may keep its older record" in alarm
     kit.do(lambda tx: tx.set_region(config_json="{}"))

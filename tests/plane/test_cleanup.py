@@ -24,7 +24,7 @@ from crkafka_core.model.rows import (
     Table,
     TableCommit,
 )
-from crkafka_core.plane import advance, cleanup, cuts, life, reading, resets, retire
+from crkafka_core.plane import advance, cuts, life, reading, resets, retire
 from crkafka_core.plane import tables as plane_tables
 from crkafka_core.plane.transact import ControlPlane
 from tests.plane.conftest import Kit
@@ -104,10 +104,10 @@ class Worker:
             lambda tx: reading.take(tx, holder="me", token=f"read {self.cuts}", length=60, after=head, upto=head)
         )
         # It died, long ago.
-        self.plane.do(lambda tx: tx.put(replace(taken.lease, until=tx.now() - 2 * cleanup.READER_OVER)))
+        self.plane.do(lambda tx: tx.put(replace(taken.lease, until=tx.now() - 2 * retire.READER_OVER)))
         plan = self.plane.read(retire.plan)
         self.plane.do(lambda tx: retire.retire(tx, plan.retire))
-        self.plane.do(cleanup.clean_up)
+        self.plane.do(retire.clean_up)
 
     def sizes(self) -> Counter[str]:
         found: Counter[str] = Counter()
@@ -130,10 +130,10 @@ def _grown(before: Counter[str], after: Counter[str]) -> dict[str, tuple[int, in
 
 
 def test_five_times_as_many_cuts_leave_as_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cleanup, "EVENTS", 100)
-    monkeypatch.setattr(cleanup, "RESETS", 3)
-    monkeypatch.setattr(cleanup, "ABORTED", 20)
-    monkeypatch.setattr(cleanup, "COMMITS", 2)
+    monkeypatch.setattr(retire, "EVENTS", 100)
+    monkeypatch.setattr(retire, "RESETS", 3)
+    monkeypatch.setattr(retire, "ABORTED", 20)
+    monkeypatch.setattr(retire, "COMMITS", 2)
     worker = Worker(MemoryStore(), history=20)
     for _ in range(60):
         worker.cut()
@@ -149,7 +149,7 @@ def test_five_times_as_many_cuts_leave_as_many_rows(monkeypatch: pytest.MonkeyPa
 def test_what_is_still_looked_at_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """The start that budgets count from, commits that are open, readers that live, and what a rewind left behind (SPEC T2, X6)."""
     for name in ("EVENTS", "RESETS", "ABORTED", "COMMITS"):
-        monkeypatch.setattr(cleanup, name, 1)
+        monkeypatch.setattr(retire, name, 1)
     worker = Worker(MemoryStore(), history=5)
     plane = worker.plane
     started = plane.read(lambda _, row: row.started_epoch)
@@ -164,7 +164,7 @@ def test_what_is_still_looked_at_is_kept(monkeypatch: pytest.MonkeyPatch) -> Non
     for number in (1, 2):
         plane.do(lambda tx, n=number: tx.put(replace(left, id=n, status=CheckpointStatus.SUPERSEDED)))  # type: ignore[misc]
     plane.do(lambda tx: tx.put(MergedOffset(NAME, 1, "orders", 0, "id", 0, 1, 1, "")))
-    plane.do(cleanup.clean_up)
+    plane.do(retire.clean_up)
     with plane.store.read(NAME) as reader:
         from crkafka_core.model.rows import Reset
 
@@ -198,7 +198,7 @@ def test_a_hundred_thousand_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def keep_a_tenth(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("EVENTS", "RESETS", "ABORTED", "COMMITS"):
-        monkeypatch.setattr(cleanup, name, getattr(cleanup, name) // 10)
+        monkeypatch.setattr(retire, name, getattr(retire, name) // 10)
 
 
 @pytest.mark.soak
@@ -208,7 +208,7 @@ def test_the_file_of_four_thousand_cuts_is_that_of_two_thousand(
 ) -> None:
     """SQLite gives its pages to what comes next."""
     keep_a_tenth(monkeypatch)
-    monkeypatch.setattr(cleanup, "RESETS", 100)
+    monkeypatch.setattr(retire, "RESETS", 100)
     url = f"sqlite:///{tmp_path}/control.db"
     initialise(url)
     _twice(Worker(open_store(url), history=100), 2_000, lambda: (tmp_path / "control.db").stat().st_size)
@@ -220,16 +220,16 @@ def _numbers(kit: Kit, kind: type[Checkpoint | TableCommit], name: str) -> list[
 
 
 def test_the_row_of_an_aborted_cut_goes_after_so_many_numbers(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cleanup, "ABORTED", 2)
+    monkeypatch.setattr(retire, "ABORTED", 2)
     kit.running()
     kit.open()
     kit.do(lambda tx: resets.request(tx, cause="aborts it", by="me"))
     kit.settle()
     kit.cut()
-    kit.do(cleanup.clean_up)
+    kit.do(retire.clean_up)
     assert _numbers(kit, Checkpoint, "id") == [1, 2], "its note may be looked at"
     kit.cut()
-    kit.do(cleanup.clean_up)
+    kit.do(retire.clean_up)
     assert _numbers(kit, Checkpoint, "id") == [2, 3]
 
 
@@ -238,7 +238,7 @@ def test_a_table_with_one_row_for_each_key_keeps_the_version_that_the_longest_re
     kit: Kit, monkeypatch: pytest.MonkeyPatch, shape: str, left: list[int]
 ) -> None:
     """Checkpoint 1 is retired and 2 was left behind: a rewind to 3 goes back to what the table was at 1, and goes on from there."""
-    monkeypatch.setattr(cleanup, "COMMITS", 1)
+    monkeypatch.setattr(retire, "COMMITS", 1)
     kit.running()
     kit.cut(), kit.cut()
     kit.do(lambda tx: resets.request(tx, cause="back", by="me", target=1))
@@ -252,5 +252,5 @@ def test_a_table_with_one_row_for_each_key_keeps_the_version_that_the_longest_re
                 TableCommit("orders", "latest", n, "advance", 0, to, "[]", f"t{n}", "DONE", version=f"v{n}")
             )
         )
-    kit.do(cleanup.clean_up)
+    kit.do(retire.clean_up)
     assert _numbers(kit, TableCommit, "number") == left

@@ -24,9 +24,9 @@ from crkafka_core.model.rows import (
     Segment,
 )
 from crkafka_core.model.segment import SegmentName, segment_path
-from crkafka_core.plane import epochs, life, reading, resets, retire, transact, view
+from crkafka_core.plane import epochs, life, member_plane, reading, resets, retire, transact
 from crkafka_core.plane.transact import ControlPlane
-from crkafka_core.protocol.version import SPOKEN
+from crkafka_core.protocol import SPOKEN
 from crkafka_core.region import Region as Facade
 from crkafka_core.segments.batch import Run
 from tests.plane.conftest import P0, P1, Kit
@@ -178,7 +178,7 @@ def _desired(kit: Kit, number: int, incarnation: str = "") -> Desired:
     name = f"orders/{number}"
 
     def ask(reader: Reader, row: Region) -> Desired:
-        return view.desired(reader, row, reader.select(Member), name, incarnation or kit.live.get(name, ""))
+        return member_plane.desired(reader, row, reader.select(Member), name, incarnation or kit.live.get(name, ""))
 
     return kit.read(ask)
 

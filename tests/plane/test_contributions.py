@@ -12,6 +12,7 @@ from crkafka_core.model.rows import CheckpointStatus, ContributedOffset, Contrib
 from crkafka_core.model.segment import ClosedSegment, Span, segment_path
 from crkafka_core.plane import contributions, merging, resets, retire
 from tests.plane.conftest import P0, P1, Kit
+from tests.rigs.merging import merge_cut
 
 
 def _part(kit: Kit, checkpoint: int, number: int, rows: int = 10, **other: object) -> contributions.Part:
@@ -53,7 +54,7 @@ def test_30_same_contribution_twice_is_accepted_once(kit: Kit) -> None:
     kit.do(lambda tx: contributions.contribute(tx, replace(part, drain_ms=99)))
     assert _stored(kit, cut) == 1
     kit.contribute(cut, 1)
-    kit.do(lambda tx: merging.merge(tx, cut))
+    kit.do(lambda tx: merge_cut(tx, cut))
     kit.do(lambda tx: contributions.contribute(tx, part))
     assert kit.row.head == cut, "sent again after the merge, it changes nothing either"
 
@@ -125,7 +126,7 @@ def test_35_two_members_that_claim_one_partition_are_not_merged(kit: Kit) -> Non
     kit.contribute(cut, 1, 10)
     kit.do(lambda tx: tx.add(ContributedOffset("orders", cut, "orders/1", "t", 0, 0, 10, 10)))
     with pytest.raises(Mismatch, match="contributed by orders/0 and by orders/1"):
-        kit.do(lambda tx: merging.merge(tx, cut))
+        kit.do(lambda tx: merge_cut(tx, cut))
     assert kit.checkpoint(cut).status is CheckpointStatus.ABORTED
     assert kit.events("merge refused"), "the evidence is kept"
 

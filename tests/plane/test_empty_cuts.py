@@ -6,8 +6,9 @@ import pytest
 
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, ContributedOffset, Contribution, Filler, MergedOffset
-from crkafka_core.plane import cuts, life, merging, retire
+from crkafka_core.plane import cuts, life, retire
 from tests.plane.conftest import Kit
+from tests.rigs.merging import merge_cut
 
 
 def periodic(kit: Kit, rows: int = 0) -> Checkpoint:
@@ -17,7 +18,7 @@ def periodic(kit: Kit, rows: int = 0) -> Checkpoint:
         kit.contribute(number, member, rows)
     for tp in kit.at:
         kit.at[tp] += rows
-    done = kit.do(lambda tx: merging.merge(tx, number))
+    done = kit.do(lambda tx: merge_cut(tx, number))
     kit.now += 60.0
     return done
 
@@ -37,7 +38,7 @@ def test_v1_an_idle_day_makes_no_checkpoint_and_pushes_out_no_history(make_kit: 
         )
         for part in (Filler, Contribution, ContributedOffset, MergedOffset):
             assert not reader.count(part, ("checkpoint", "=", done.id))
-    assert kit.do(lambda tx: merging.merge(tx, done.id)) == done, "asked again, it is the same"
+    assert kit.do(lambda tx: merge_cut(tx, done.id)) == done, "asked again, it is the same"
 
 
 def test_v1_the_first_checkpoint_is_made_in_any_case_and_so_is_one_that_a_person_wants(kit: Kit) -> None:
@@ -59,5 +60,5 @@ def test_v1_a_stop_while_an_empty_cut_is_open_is_not_lost(kit: Kit, stopping: bo
         kit.do(lambda tx: life.stop(tx, token="s", by="me"))
     for member in (0, 1):
         kit.contribute(number, member)
-    kit.do(lambda tx: merging.merge(tx, number))
+    kit.do(lambda tx: merge_cut(tx, number))
     assert kit.row.phase is (Phase.IDLE if stopping else Phase.RUNNING)

@@ -64,7 +64,7 @@ def test_a_fence_finished_again_after_an_unknown_outcome_changes_nothing(landing
 
 def test_g10_only_a_fence_after_a_restored_backup_looks_for_what_sql_does_not_know(landing: Landing) -> None:
     def newer() -> bool:
-        return landing.read(lambda reader, _: permits.after_restored(reader, tables.of(reader, "bronze")))
+        return landing.read(lambda reader, _: restored.went_on(reader, after=tables.of(reader, "bronze").fenced_epoch))
 
     landing.land(10, times=2)
     allowed(landing)

@@ -13,10 +13,11 @@ from crkafka_core.model.errors import NotRunning, ServiceUnavailable
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Checkpoint, Initial
-from crkafka_core.plane import cuts, goals, hosts, leases, life, merging, resets, roster, starts, view
+from crkafka_core.plane import cuts, goals, hosts, leases, life, member_plane, resets, roster, starts
 from crkafka_core.region import waiting
 from crkafka_core.region.caught_up import consume, still_to_reach
 from tests.plane.conftest import P0, P1, Kit
+from tests.rigs.merging import merge_cut
 
 
 def _missing(kit: Kit, token: str) -> frozenset[TP]:
@@ -63,7 +64,7 @@ def test_v3_what_was_reached_of_a_run_says_nothing_of_the_same_run_begun_again(k
 
 def _aims(kit: Kit) -> dict[str, dict[TP, int]]:
     desired = kit.read(
-        lambda reader, row: view.desired(reader, row, roster.all_of(reader), "orders/0", kit.live["orders/0"])
+        lambda reader, row: member_plane.desired(reader, row, roster.all_of(reader), "orders/0", kit.live["orders/0"])
     )
     return {aim.token: dict(aim.ends) for aim in desired.aims}
 
@@ -133,7 +134,7 @@ class LostReply:
             return self.kit.checkpoint(made.id)
         for number in (0, 1):
             self.kit.contribute(made.id, number, 10)
-        self.kit.do(lambda tx: merging.merge(tx, made.id))
+        self.kit.do(lambda tx: merge_cut(tx, made.id))
         self.lost = True
         raise ServiceUnavailable("no reply")
 
@@ -181,7 +182,7 @@ class Loses(LostReply):
             self.first = kit.checkpoint(made.id)
             return self.first
         kit.contribute(made.id, 1, 10)
-        kit.do(lambda tx: merging.merge(tx, made.id))
+        kit.do(lambda tx: merge_cut(tx, made.id))
         return kit.checkpoint(made.id)
 
 
@@ -220,7 +221,7 @@ def test_78_who_waits_for_a_region_that_another_run_has_stopped_is_told_and_wait
     assert waiting.until_running(kit.plane, 0, lambda _: None).phase is Phase.CUTTING, "the last cut may still be his"
     for number in (0, 1):
         kit.contribute(cut, number)
-    kit.do(lambda tx: merging.merge(tx, cut))
+    kit.do(lambda tx: merge_cut(tx, cut))
     kit.advance()
     assert kit.row.phase is Phase.IDLE
     with pytest.raises(NotRunning, match="idle"):

@@ -11,8 +11,9 @@ from crkafka_core.model.errors import Mismatch, NotOpen
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import CheckpointStatus, Filler, ResetCause
-from crkafka_core.plane import cuts, life, members, merging, resets, starts, view
+from crkafka_core.plane import cuts, life, member_plane, members, merging, resets, starts
 from tests.plane.conftest import LIMITS, P0, P1, Kit
+from tests.rigs.merging import merge_cut
 
 P2, U0 = TP("t", 2), TP("u", 5)
 
@@ -24,7 +25,7 @@ def _merged(kit: Kit, checkpoint: int) -> dict[TP, tuple[int, int, str]]:
 
 def _lose(kit: Kit, number: int) -> None:
     name = f"orders/{number}"
-    kit.do(lambda tx: members.fail(tx, name, kit.live[name], "boom"))
+    kit.do(lambda tx: members.lose(tx, name, kit.live[name], by=name, why="boom"))
 
 
 def _mark(kit: Kit) -> int:
@@ -38,7 +39,7 @@ def test_X10_a_rebalance_merges_what_was_submitted_and_resets_to_it_in_one_trans
     kit.withdraw(0)
     assert (kit.row.phase, kit.row.open_cut, kit.row.filling, kit.row.epoch) == (Phase.CUTTING, 1, 1, epoch)
     with kit.plane.store.read("orders") as reader:
-        seen = view.desired(reader, kit.row, [kit.member(0)], "orders/0", kit.live["orders/0"])
+        seen = member_plane.desired(reader, kit.row, [kit.member(0)], "orders/0", kit.live["orders/0"])
     assert seen.cut is not None and seen.cut.handover and seen.cut.mine == {P0}
     kit.contribute(1, 0, 7)
     kit.advance()
@@ -228,7 +229,7 @@ def test_X10_a_topic_that_is_made_anew_meanwhile_starts_at_its_beginning(kit: Ki
     _read_a_second_topic(kit)
     cut = kit.open()
     kit.contribute(cut, 0, 100), kit.contribute(cut, 1, 100, held={P1, U0})
-    kit.do(lambda tx: merging.merge(tx, cut))
+    kit.do(lambda tx: merge_cut(tx, cut))
     kit.at = dict.fromkeys(kit.at, 100)
     _forget(kit, "u")
     anew = {P0: "id-t", P1: "id-t", U0: "new"}

@@ -8,8 +8,9 @@ from crkafka_core.model.errors import Mismatch
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import CheckpointStatus, Filler, ResetCause
-from crkafka_core.plane import advance, cuts, life, merging, resets, view
+from crkafka_core.plane import advance, cuts, life, member_plane, resets
 from tests.plane.conftest import LIMITS, P0, P1, Kit
+from tests.rigs.merging import merge_cut
 
 
 def _mark(kit: Kit, **how: bool) -> int:
@@ -24,7 +25,7 @@ def _fillers(kit: Kit, number: int) -> dict[str, dict[TP, int]]:
 def _merge(kit: Kit, number: int, rows: int) -> None:
     for member in (0, 1):
         kit.contribute(number, member, rows)
-    kit.do(lambda tx: merging.merge(tx, number))
+    kit.do(lambda tx: merge_cut(tx, number))
     kit.at = {tp: at + rows for tp, at in kit.at.items()}
 
 
@@ -35,7 +36,7 @@ def test_D5_the_opening_hands_out_the_next_number_and_the_merge_says_from_where(
     assert (mark, kit.row.filling, kit.row.opened, kit.row.phase) == (1, 2, 1, Phase.CUTTING)
     assert {who: set(at) for who, at in _fillers(kit, 2).items()} == {i0: {P0}, i1: {P1}}
     with kit.plane.store.read("orders") as reader:
-        seen = view.desired(reader, kit.row, [kit.member(0)], "orders/0", i0)
+        seen = member_plane.desired(reader, kit.row, [kit.member(0)], "orders/0", i0)
     assert (seen.filling, seen.fills, seen.cut and seen.cut.mine) == (2, {P0}, {P0})
     _merge(kit, mark, 10)
     assert (kit.row.filling, kit.row.phase) == (2, Phase.RUNNING), "the merge hands out none"

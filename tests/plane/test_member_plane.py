@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,13 +19,13 @@ from crkafka_core.plane import (
     epochs,
     goals,
     life,
+    member_plane,
     members,
     merging,
     resets,
     restored,
     roster,
     starts,
-    view,
 )
 from crkafka_core.plane.member_plane import MemberPlane
 from tests.plane.conftest import Kit
@@ -112,7 +113,7 @@ def test_77_a_process_of_a_deleted_region_changes_nothing_of_the_one_that_bears_
         "register": lambda: old.register(members.Registration(NAME, old.incarnation, 9, 0, "cluster", "group")),
         "leave": old.leave,
         "fail": lambda: old.fail("x"),
-        "observed": lambda: [old.observed(epoch, 99, 0, 0) for epoch in (99, 98)],
+        "observed": lambda: [old.observed(replace(kit.row, epoch=epoch, version=99)) for epoch in (99, 98)],
     }
     with pytest.raises(Lost, match="made anew"):
         acts[what]() if what in acts else old.do(lambda tx: EVERYTHING[what](tx, old.incarnation))
@@ -143,11 +144,11 @@ def test_g10_who_has_seen_more_than_sql_shows_stops_the_region_though_sql_does_n
     kit.running()
     forgotten = MemberPlane(kit.plane, "orders/7", "registered after the backup was made")
     row = kit.row
-    forgotten.observed(row.epoch, row.version, row.head, row.opened)
-    forgotten.observed(row.epoch, row.version, row.head, row.opened)
+    forgotten.observed(row)
+    forgotten.observed(row)
     assert kit.row.phase is Phase.RUNNING, "SQL shows all that it has seen"
-    forgotten.observed(row.epoch + 1, row.version + 3, row.head, row.opened)
-    forgotten.observed(row.epoch, row.version, row.head, row.opened)
+    forgotten.observed(replace(row, epoch=row.epoch + 1, version=row.version + 3))
+    forgotten.observed(row)
     assert (kit.row.phase, kit.row.went_back) == (Phase.STOPPED, True)
     assert f"saw epoch {row.epoch + 1} and version {row.version + 3}" in kit.row.stop_reason
 
@@ -158,7 +159,7 @@ def test_g10_who_saw_a_later_head_in_the_same_epoch_stops_the_region_though_sql_
     """Its open segments alone told that the head was merged, and it drops them as it ends (found by seed 831)."""
     kit.running()
     gate, row = MemberPlane(kit.plane, NAME, kit.live[NAME]), kit.row
-    gate.observed(row.epoch, row.version, row.head + 1, row.opened)
+    gate.observed(replace(row, head=row.head + 1))
     with pytest.raises(
         WentBack,
         match=rf"saw checkpoint {row.head + 1} as the head of epoch {row.epoch}, now it shows checkpoint {row.head}\.",
@@ -174,9 +175,9 @@ def test_g10_who_saw_a_cut_open_that_sql_never_opened_stops_the_region_though_sq
     kit.running()
     gate = MemberPlane(kit.plane, NAME, kit.live[NAME])
     for cut in (kit.cut(), kit.open()):  # merged, and open: SQL knows of both
-        gate.observed(kit.row.epoch, kit.row.version, kit.row.head, cut)
+        gate.observed(replace(kit.row, opened=cut))
         gate.do(lambda tx: members.renew(tx, NAME, gate.incarnation))
-    gate.observed(kit.row.epoch, kit.row.version, kit.row.head, cut + 1)
+    gate.observed(replace(kit.row, opened=cut + 1))
     with pytest.raises(
         WentBack, match=rf"saw checkpoint {cut + 1} open, now it shows {cut} as the last that it opened"
     ):
@@ -188,9 +189,9 @@ def test_g10_a_rewind_is_no_older_state(kit: Kit) -> None:
     kit.running()
     kit.cut()
     gate = MemberPlane(kit.plane, NAME, kit.live[NAME])
-    gate.observed(kit.row.epoch, kit.row.version, kit.row.head, kit.row.opened)
+    gate.observed(kit.row)
     kit.do(lambda tx: resets.request(tx, by="me", target=0))
-    gate.observed(kit.row.epoch, kit.row.version, kit.row.head, kit.row.opened)
+    gate.observed(kit.row)
     gate.do(lambda tx: members.renew(tx, NAME, gate.incarnation))
     assert kit.row.phase is Phase.RESETTING
 
@@ -206,14 +207,14 @@ def test_g10_who_saw_a_head_that_sql_never_merged_stops_the_region_though_sql_we
     if opened:
         kit.open()
     backup = rows_of(kit.plane.store, "orders")
-    gate.observed(kit.row.epoch, kit.row.version, 1, kit.row.opened)
+    gate.observed(replace(kit.row, head=1))
     put(kit.plane.store, backup)
     kit.do(lambda tx: resets.request(tx, by="me"))
     if acts:
         with pytest.raises(WentBack, match="now it shows checkpoint 0, and never merged 1"):
             gate.do(lambda tx: members.renew(tx, NAME, gate.incarnation))
     else:
-        gate.observed(kit.row.epoch, kit.row.version, kit.row.head, kit.row.opened)
+        gate.observed(kit.row)
     assert (kit.row.phase, kit.row.went_back) == (Phase.STOPPED, True)
 
 
@@ -235,7 +236,7 @@ def test_g10_a_failover_that_loses_what_a_member_has_just_written_stops_the_regi
 def test_g10_once_a_person_has_said_how_to_go_on_nobody_who_remembers_more_stops_the_region_again(kit: Kit) -> None:
     kit.running()
     gate = MemberPlane(kit.plane, NAME, kit.live[NAME])
-    gate.observed(kit.row.epoch, kit.row.version + 100, kit.row.head, kit.row.opened)
+    gate.observed(replace(kit.row, version=kit.row.version + 100))
     with pytest.raises(WentBack):
         gate.do(lambda tx: members.renew(tx, NAME, gate.incarnation))
     kit.do(lambda tx: restored.rewind(tx, restored.Seen(), by="me"))
@@ -255,5 +256,5 @@ def test_g10_a_process_that_a_restored_backup_does_not_know_is_lost_and_not_supe
         newer.do(lambda tx: members.renew(tx, NAME, "newer"))
     with pytest.raises(Lost):
         newer.check_registered()
-    seen = kit.read(lambda r, region: view.desired(r, region, roster.all_of(r), NAME, "newer", newer.launched))
+    seen = kit.read(lambda r, region: member_plane.desired(r, region, roster.all_of(r), NAME, "newer", newer.launched))
     assert (seen.registered, seen.superseded) == (False, False)

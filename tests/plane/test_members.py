@@ -10,9 +10,10 @@ from crkafka_core.model.errors import NotRunning, OldConfiguration, Stale, Super
 from crkafka_core.model.offsets import TP, pack
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Launch, Member, MemberStatus, Region
-from crkafka_core.plane import advance, life, members, merging
+from crkafka_core.plane import advance, life, members
 from crkafka_core.plane.transact import ControlPlane
 from tests.plane.conftest import LIMITS, P0, P1, Kit
+from tests.rigs.merging import merge_cut
 
 
 def test_44_member_cut_off_from_kafka_alone_is_lost_after_a_while(kit: Kit) -> None:
@@ -181,13 +182,13 @@ def test_G5_a_spare_that_goes_and_comes_back_causes_no_reset(end: str) -> None:
     if end == "left":
         kit.do(lambda tx: members.leave(tx, "orders/2", kit.live["orders/2"]))
     elif end == "failed":
-        kit.do(lambda tx: members.fail(tx, "orders/2", kit.live["orders/2"], "no memory"))
+        kit.do(lambda tx: members.lose(tx, "orders/2", kit.live["orders/2"], by="orders/2", why="no memory"))
     kit.register(2)
     kit.report(2, set())
     checkpoint = kit.open()
     for number in (0, 1):
         kit.contribute(checkpoint, number, 10)
-    assert kit.do(lambda tx: merging.merge(tx, checkpoint)).merged_at
+    assert kit.do(lambda tx: merge_cut(tx, checkpoint)).merged_at
     kit.report(2, set())
     assert (kit.row.epoch, kit.row.phase, kit.row.head) == (epoch, Phase.RUNNING, checkpoint)
     kit.report(2, {P1})
@@ -270,10 +271,10 @@ def test_G3_an_earlier_process_that_says_it_failed_costs_the_later_one_nothing(k
     old = kit.live["orders/0"]
     kit.register(0)
     epoch = kit.row.epoch
-    kit.do(lambda tx: members.fail(tx, "orders/0", old, "x"))
+    kit.do(lambda tx: members.lose(tx, "orders/0", old, by="orders/0", why="x"))
     assert (kit.member(0).status, kit.row.epoch) == (MemberStatus.LIVE, epoch)
     kit.do(lambda tx: members.leave(tx, "orders/0", kit.live["orders/0"]))
-    kit.do(lambda tx: members.fail(tx, "orders/0", kit.live["orders/0"], "x"))
+    kit.do(lambda tx: members.lose(tx, "orders/0", kit.live["orders/0"], by="orders/0", why="x"))
     assert kit.member(0).status is MemberStatus.LEFT
 
 

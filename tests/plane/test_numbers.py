@@ -13,9 +13,10 @@ from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import CheckpointStatus, DeadNumbers, Filler, ResetCause, Table
 from crkafka_core.model.segment import ClosedSegment, Span, segment_path
-from crkafka_core.plane import contributions, cuts, life, members, merging, numbers, resets, restored, settling
+from crkafka_core.plane import contributions, cuts, life, members, numbers, resets, restored, settling
 from crkafka_core.protocol import subscription
 from tests.plane.conftest import P0, P1, Kit
+from tests.rigs.merging import merge_cut
 
 
 def _filled(kit: Kit) -> dict[str, dict[object, int]]:
@@ -50,7 +51,7 @@ def test_C8_a_reset_an_abort_and_an_empty_cut_leave_their_number_behind_for_ever
     empty = kit.do(lambda tx: cuts.open_cut(tx, token="due", cause="due", if_new=True)).id
     for number in (0, 1):
         kit.contribute(empty, number)
-    assert kit.do(lambda tx: merging.merge(tx, empty)).status is CheckpointStatus.EMPTY
+    assert kit.do(lambda tx: merge_cut(tx, empty)).status is CheckpointStatus.EMPTY
     assert (aborted, empty, kit.cut(5)) == (3, 4, 5)
 
 
@@ -59,7 +60,7 @@ def test_C8_a_stop_hands_out_none_and_the_next_resume_goes_on_counting(kit: Kit)
     kit.do(lambda tx: life.stop(tx, token="t", by="me"))
     for number in (0, 1):
         kit.contribute(1, number, 5)
-    kit.do(lambda tx: merging.merge(tx, 1))
+    kit.do(lambda tx: merge_cut(tx, 1))
     assert (kit.row.phase, kit.row.filling) == (Phase.IDLE, 1)
     merged = _filled(kit)
     for number in (0, 1):
@@ -203,7 +204,7 @@ def test_C8_no_cut_waits_for_a_member_that_left_with_the_last_partitions_of_a_to
     assert kit.read(settling.unready) == ""
     cut = kit.open()
     kit.contribute(cut, 0, 5, held={P0, P1})
-    assert kit.do(lambda tx: merging.merge(tx, cut)).status is CheckpointStatus.MERGED
+    assert kit.do(lambda tx: merge_cut(tx, cut)).status is CheckpointStatus.MERGED
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 30))), st.integers(0, 40))

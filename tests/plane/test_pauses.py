@@ -11,7 +11,6 @@ from crkafka_core.model.errors import ConfigError, Refused
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import MemberStatus
 from crkafka_core.plane import pauses
-from crkafka_core.protocol.marks import paused
 from tests.plane.conftest import P0, P1, Kit
 
 A, B = TP("t", 0), TP("u", 1)
@@ -30,8 +29,7 @@ A, B = TP("t", 0), TP("u", 1)
     ],
 )
 def test_p1_a_mark_pauses_what_it_names_and_nothing_else(mark: Mark, pauses_a: bool, pauses_b: bool) -> None:
-    assert (paused(A, [mark], "r/0"), paused(B, [mark], "r/0")) == (pauses_a, pauses_b)
-    assert not paused(A, [], "r/0")
+    assert (mark.pauses(A, "r/0"), mark.pauses(B, "r/0")) == (pauses_a, pauses_b)
 
 
 @pytest.mark.parametrize(

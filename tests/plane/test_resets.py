@@ -10,8 +10,9 @@ from crkafka_core.model.errors import DataLoss, NoSuchCheckpoint, NotRunning, Re
 from crkafka_core.model.phase import TRANSITIONS, Phase, Wanted
 from crkafka_core.model.plural import listed
 from crkafka_core.model.rows import Event, Initial, Reset, ResetCause
-from crkafka_core.plane import alarms, epochs, life, members, merging, permits, resets, restored, retire, starts, tables
+from crkafka_core.plane import alarms, epochs, life, members, permits, resets, restored, retire, starts, tables
 from tests.plane.conftest import LIMITS, P0, P1, Kit
+from tests.rigs.merging import merge_cut
 
 
 def test_x5_a_persons_reset_repeated_with_its_token_raises_the_epoch_once(kit: Kit) -> None:
@@ -148,7 +149,7 @@ def test_74_twenty_joins_with_cuts_between_count_against_nobody(kit: Kit) -> Non
         cut = kit.open()
         for n in range(number + 1):
             kit.contribute(cut, n, held={P0} if n == 0 else {P1} if n == 1 else set())
-        kit.do(lambda tx, c=cut: merging.merge(tx, c))  # type: ignore[misc]
+        kit.do(lambda tx, c=cut: merge_cut(tx, c))  # type: ignore[misc]
         kit.now += 25.0
     joins = [r for r in kit.resets() if r.cause is ResetCause.JOIN]
     assert [r.member for r in joins] == [f"orders/{n}" for n in range(2, 22)], "each reset names who joined"
@@ -418,7 +419,7 @@ def _cut_of_the_new_one(kit: Kit) -> None:
     checkpoint = kit.open()
     for number in (0, 1):
         kit.contribute(checkpoint, number, 5, topic_ids={"t": "id-t2"})
-    kit.do(lambda tx: merging.merge(tx, checkpoint))
+    kit.do(lambda tx: merge_cut(tx, checkpoint))
 
 
 @pytest.mark.parametrize("lost", [True, False])

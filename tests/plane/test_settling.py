@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from crkafka_core.model.phase import Phase
-from crkafka_core.plane import alarms, life, members, merging, resets, settling
+from crkafka_core.plane import alarms, life, members, resets, settling
 from crkafka_core.plane.status import status_of
 from tests.plane.conftest import LIMITS, P0, P1, Kit
+from tests.rigs.merging import merge_cut
 
 
 def test_g8_members_of_a_region_started_again_are_waited_for_as_at_first(kit: Kit) -> None:
@@ -13,7 +16,7 @@ def test_g8_members_of_a_region_started_again_are_waited_for_as_at_first(kit: Ki
     kit.do(lambda tx: life.stop(tx, token="stop", by="me"))
     for number in (0, 1):
         kit.contribute(kit.row.open_cut, number)
-    kit.do(lambda tx: merging.merge(tx, kit.row.open_cut))
+    kit.do(lambda tx: merge_cut(tx, kit.row.open_cut))
     assert kit.row.phase is Phase.IDLE
     for number in (0, 1):
         kit.do(lambda tx, n=f"orders/{number}": members.leave(tx, n, kit.live[n]))  # type: ignore[misc]
@@ -88,7 +91,7 @@ def test_g8_foreign_members_of_the_group_are_named_when_it_does_not_settle(kit: 
         (other := alarms.client_id(row.uid, "other/0", "a")),
         (namesake := alarms.client_id("of another control plane", "orders/0", "a")),
     ]
-    found = alarms.foreign(row, clients)
+    found = sorted(client for client in clients if alarms.is_foreign(row.uid, row.name, client))
     assert found == sorted([namesake, other, "kafka-console-consumer"])
     kit.do(lambda tx: alarms.strangers(tx, found, by="orders/0"))
     assert not kit.events("foreign members"), "it is not late yet"
@@ -125,6 +128,15 @@ def test_x8_the_alarm_says_what_is_missing_now_and_what_members_wait_for(kit: Ki
     assert len(kit.events("unsettled")) == 1
     kit.settle()
     assert kit.read(status_of).alarm == ""
+
+
+def test_g8_who_is_behind_the_epoch_or_the_head_is_named(kit: Kit) -> None:
+    kit.running()
+    assert kit.read(settling.unready) == ""
+    row = kit.member(1)
+    for late in (replace(row, epoch=row.epoch - 1), replace(row, base=row.base - 1)):
+        kit.do(lambda tx, late=late: tx.put(late))  # type: ignore[misc]
+        assert kit.read(settling.unready) == f"not yet at epoch {row.epoch} and head {row.base}: orders/1"
 
 
 def test_x7_an_attempt_has_its_time_from_when_the_group_was_settled_last(kit: Kit) -> None:

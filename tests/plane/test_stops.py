@@ -7,10 +7,11 @@ import pytest
 from crkafka_core.model.errors import DataLoss, Refused, RegionStopped
 from crkafka_core.model.phase import Phase, Wanted
 from crkafka_core.model.rows import ResetCause
-from crkafka_core.plane import epochs, events, life, members, merging, resets, starts
+from crkafka_core.plane import epochs, events, life, members, resets, starts
 from crkafka_core.plane.status import status_of
 from crkafka_core.region import waiting
 from tests.plane.conftest import LIMITS, P0, P1, Kit
+from tests.rigs.merging import merge_cut
 
 
 def _stopped(kit: Kit) -> list[str]:
@@ -34,7 +35,7 @@ def test_g9_a_stop_in_an_unsettled_moment_waits_for_the_group_and_cuts(kit: Kit,
     cut = kit.row.open_cut
     for number in (0, 1):
         kit.contribute(cut, number, 10)
-    kit.do(lambda tx: merging.merge(tx, cut))
+    kit.do(lambda tx: merge_cut(tx, cut))
     assert (kit.row.phase, kit.row.head) == (Phase.IDLE, cut)
 
 
@@ -125,7 +126,7 @@ def test_g9_a_region_that_is_started_during_its_last_cut_can_be_stopped_again_in
     kit.do(lambda tx: life.start(tx, by="bob"))
     for number in (0, 1):
         kit.contribute(first, number, 10)
-    kit.do(lambda tx: merging.merge(tx, first))
+    kit.do(lambda tx: merge_cut(tx, first))
     assert (kit.row.phase, kit.row.epoch) == (Phase.RUNNING, epoch)
     assert _stop_unsettled(kit) > first
 

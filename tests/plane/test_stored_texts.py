@@ -26,7 +26,7 @@ def test_nor_has_any_row_that_tells_why_a_region_reset_or_stopped(kit: Kit) -> N
     kit.running()
     kit.open()
     said = "RuntimeError: refused: canary-in-a-row \0"
-    kit.do(lambda tx: members.fail(tx, "orders/0", kit.live["orders/0"], said))
+    kit.do(lambda tx: members.lose(tx, "orders/0", kit.live["orders/0"], by="orders/0", why=said))
     kit.do(lambda tx: epochs.halt(tx, said))
     kit.do(lambda tx: events.raise_alarm(tx, "unsettled", said))
     with kit.plane.store.read("orders") as reader:

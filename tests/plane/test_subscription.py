@@ -10,9 +10,10 @@ from crkafka_core.model.errors import DataLoss, OldConfiguration
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Region
-from crkafka_core.plane import life, members, merging, resets, starts
+from crkafka_core.plane import life, members, resets, starts
 from crkafka_core.protocol import subscription
 from tests.plane.conftest import Kit
+from tests.rigs.merging import merge_cut
 
 T0, U0 = TP("t", 0), TP("u", 0)
 IDS = {T0: "id-t", U0: "id-u"}
@@ -74,7 +75,7 @@ def old(fresh: Kit) -> Kit:
     cut = kit.open()
     for number, tp in ((0, T0), (1, U0)):
         kit.contribute(cut, number, 10, held={tp}, topic_ids={tp.topic: IDS[tp]})
-    kit.do(lambda tx: merging.merge(tx, cut))
+    kit.do(lambda tx: merge_cut(tx, cut))
     assert (kit.row.phase, _known(kit)) == (Phase.RUNNING, {"t", "u"})
     return kit
 
@@ -106,7 +107,7 @@ def test_76_a_dropped_topic_is_carried_forward_once_all_members_have_the_new_con
     old.at = {T0: 10}
     old.contribute(cut, 0, 5, held={T0})
     old.contribute(cut, 1, held=set())
-    old.do(lambda tx: merging.merge(tx, cut))
+    old.do(lambda tx: merge_cut(tx, cut))
     merged = old.read(lambda reader, row: starts.merged(reader, cut))
     assert {tp: m.to_offset for tp, m in merged.items()} == {T0: 15, U0: 10}
 
@@ -134,7 +135,7 @@ def test_76_the_last_reader_that_goes_lets_the_topic_go(old: Kit, how: str) -> N
     if how == "leaves":
         old.do(lambda tx: members.leave(tx, "orders/1", old.live["orders/1"]))
     else:
-        old.do(lambda tx: members.fail(tx, "orders/1", old.live["orders/1"], "x"))
+        old.do(lambda tx: members.lose(tx, "orders/1", old.live["orders/1"], by="orders/1", why="x"))
     assert _known(old) == {"t"}
 
 
@@ -154,7 +155,7 @@ def test_76_a_dropped_topic_that_kafka_has_deleted_waits_for_no_restart_of_old_m
     assert (old.row.phase, _known(old)) == (Phase.RUNNING, {"t"})
     for number in (0, 1):  # their host starts them again as they were
         name = f"orders/{number}"
-        old.do(partial(members.fail, name=name, incarnation=old.live[name], why="x"))
+        old.do(partial(members.lose, name=name, incarnation=old.live[name], by=name, why="x"))
         _register(old, number, OLD)
     assert _known(old) == {"t"}
 

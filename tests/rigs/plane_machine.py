@@ -34,6 +34,7 @@ from crkafka_core.plane import (
 )
 from crkafka_core.plane.transact import ControlPlane
 from tests.rigs.invariants import Invariants
+from tests.rigs.merging import merge_cut
 from tests.rigs.players import CHANGES, PARTITIONS, Player, Zombie, new_region
 
 NAME = "played"
@@ -159,7 +160,7 @@ class PlaneMachine(RuleBasedStateMachine):
 
     @rule(back=st.integers(0, 3))
     def merge(self, back: int) -> None:
-        self.do(lambda tx: merging.merge(tx, tx.region().opened - back))
+        self.do(lambda tx: merge_cut(tx, tx.region().opened - back))
 
     @rule(who=WHO)
     def crash(self, who: int) -> None:

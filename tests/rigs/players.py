@@ -14,7 +14,7 @@ from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Region
 from crkafka_core.model.segment import ClosedSegment, Span, segment_path
-from crkafka_core.plane import contributions, members, roster, starts, view
+from crkafka_core.plane import contributions, member_plane, members, roster, starts
 from crkafka_core.plane.contributions import Part
 from crkafka_core.plane.transact import ControlPlane
 
@@ -91,7 +91,7 @@ class Player:
         if not self.incarnation:
             return self._start()
         want = self.plane.read(
-            lambda reader, row: view.desired(reader, row, roster.all_of(reader), self.name, self.incarnation)
+            lambda reader, row: member_plane.desired(reader, row, roster.all_of(reader), self.name, self.incarnation)
         )
         if want.superseded or not want.registered:
             self.crash()

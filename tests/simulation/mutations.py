@@ -13,7 +13,18 @@ from crkafka_core.model import phase
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import ClientEvent, ClientState, Phase
 from crkafka_core.model.rows import Reset
-from crkafka_core.plane import contributions, cuts, epochs, members, merging, retire, roster, settling, starts, view
+from crkafka_core.plane import (
+    contributions,
+    cuts,
+    epochs,
+    member_plane,
+    members,
+    merging,
+    retire,
+    roster,
+    settling,
+    starts,
+)
 from crkafka_core.protocol import machine, merge, settle, state
 from crkafka_core.protocol import signals as sg
 from crkafka_core.protocol.state import State
@@ -129,7 +140,7 @@ def generations_are_not_compared(stack: ExitStack) -> None:
 
 @mutation("G8")
 def resume_before_all_have_reset(stack: ExitStack) -> None:
-    put(stack, settle, "unready", settle.missing)
+    put(stack, settling, "unready", settling.unsettled)
 
 
 @mutation("I7", "I1", since=2)
@@ -254,14 +265,14 @@ def incarnations_are_not_compared(stack: ExitStack) -> None:
         return row if row is not None and row.incarnation != incarnation else real_of(reader, name, incarnation)
 
     put(stack, roster, "of", of)
-    put(stack, contributions, "_mismatch", lambda region, checkpoint, fillers, part: None)
-    real = view._cut
+    put(stack, contributions, "_mismatch", lambda region, checkpoint, fillers, part: "")
+    real = member_plane._cut
 
     def desired_cut(reader: Any, region: Any, name: str, incarnation: str) -> Any:
         found = reader.select(cuts.rows.Filler, ("checkpoint", "=", region.open_cut), ("member", "=", name))
         return real(reader, region, name, found[0].incarnation if found else incarnation)
 
-    put(stack, view, "_cut", desired_cut)
+    put(stack, member_plane, "_cut", desired_cut)
 
 
 @mutation("T3", "I13")

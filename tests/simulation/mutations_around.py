@@ -15,6 +15,7 @@ from crkafka_core.plane import (
     epochs,
     goals,
     life,
+    member_plane,
     members,
     merging,
     resets,
@@ -23,7 +24,6 @@ from crkafka_core.plane import (
     starts,
     tables,
     transact,
-    view,
 )
 from crkafka_core.plane.member_plane import MemberPlane
 from crkafka_core.region import keeper
@@ -50,7 +50,7 @@ def an_older_control_plane_is_trusted(stack: ExitStack) -> None:
 
 @mutation("T3", "X4", "I7", "I10", "D3", "M8", faults=RESTORES, since=241)
 def nobody_remembers_what_was_seen_of_sql(stack: ExitStack) -> None:
-    put(stack, MemberPlane, "_saw", lambda self, epoch, version, head, opened: None)
+    put(stack, MemberPlane, "_saw", lambda self, now: None)
 
 
 CONFIGURES = tuple(Fault(4.0 + 3 * i, "configure", value=(0.6, 0.3, 0.8)[i]) for i in range(3))
@@ -181,7 +181,7 @@ def a_merge_does_not_compare_the_ids_of_topics(stack: ExitStack) -> None:
 
 @mutation("X4", faults=(*MADE_ANEW, Fault(9.0, "initial"), Fault(11.0, "initial"), Fault(13.0, "initial")))
 def a_rewind_does_not_ask_what_nobody_reads_again(stack: ExitStack) -> None:
-    put(stack, resets, "_read_by_nobody", lambda *of: [])
+    put(stack, resets, "_unread_topics", lambda *of: [])
 
 
 @mutation("I10")
@@ -213,12 +213,12 @@ def a_person_scales_in_vain(stack: ExitStack) -> None:
 
 @mutation("I10", faults=SCALES, members=4)
 def who_is_scaled_in_stays(stack: ExitStack) -> None:
-    real = view.desired
+    real = member_plane.desired
 
     def desired(reader: Any, region: Any, *of: Any) -> Any:
         return replace(real(reader, region, *of), wanted=region.phase is not Phase.IDLE)
 
-    put(stack, view, "desired", desired)
+    put(stack, member_plane, "desired", desired)
 
 
 @mutation("X6", faults=FAILURES)

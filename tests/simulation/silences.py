@@ -63,13 +63,13 @@ def a_resolver_that_fails_says_nothing(stack: ExitStack) -> None:
 
 @silence(promises.a_start_that_kafka_holds_up_is_asked_for_again)
 def a_start_that_was_not_resolved_is_not_asked_for_again(stack: ExitStack) -> None:
-    real = machine._Member.hear_of_starts
+    real = machine._Member.hear
 
     def hear(self: Any, event: Any) -> None:
         if not isinstance(event, sg.NotStarted):
             real(self, event)
 
-    put(stack, machine._Member, "hear_of_starts", hear)
+    put(stack, machine._Member, "hear", hear)
 
 
 @silence(promises.a_seek_that_fails_is_made_again)
@@ -84,11 +84,11 @@ def a_seek_that_failed_counts_as_done(stack: ExitStack) -> None:
 
 @silence(promises.a_seek_that_fails_is_made_again)
 def a_seek_that_failed_is_told_to_nobody(stack: ExitStack) -> None:
-    real = machine._Member.hear_of_starts
+    real = machine._Member.hear
     put(
         stack,
         machine._Member,
-        "hear_of_starts",
+        "hear",
         lambda self, event: None if isinstance(event, sg.NotSought) else real(self, event),
     )
 

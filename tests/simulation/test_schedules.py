@@ -12,7 +12,7 @@ import pytest
 
 from crkafka_core.control import Reader
 from crkafka_core.member.event_loop import EventLoop
-from crkafka_core.model.limits import Limits
+from crkafka_core.model import limits
 from crkafka_core.model.rows import Region, ResetCause, Segment
 from crkafka_core.protocol import reset_policy
 from tests.rigs.simulation import plan, simulate
@@ -174,8 +174,9 @@ def test_a_region_that_stops_too_early_is_found(monkeypatch: pytest.MonkeyPatch)
     """Enough faults are there that may stop it; the budget of none is spent."""
     decide = reset_policy.decide
 
-    def hasty(cause: ResetCause, text: str, member: str, record: Any, limits: Limits) -> reset_policy.Decision:
-        return decide(cause, text, member, record, replace(limits, max_consecutive_resets=3))
+    def hasty(cause: ResetCause, text: str, member: str, region: Region, *rest: Any) -> reset_policy.Decision:
+        limit = replace(limits.of(region), max_consecutive_resets=3)
+        return decide(cause, text, member, replace(region, limits_json=limits.dump(limit)), *rest)
 
     monkeypatch.setattr(reset_policy, "decide", hasty)
     faults = tuple(Fault(4.0 + 0.2 * i, "trouble", i) for i in range(12))

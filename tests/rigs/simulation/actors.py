@@ -18,7 +18,7 @@ from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Table
 from crkafka_core.model.rows import Region as RegionRow
 from crkafka_core.plane import life, pauses, resets, starts, tables
 from crkafka_core.plane.transact import ControlPlane
-from crkafka_core.protocol.version import SPOKEN
+from crkafka_core.protocol import SPOKEN
 from crkafka_core.region.driver import Driver
 from crkafka_core.region.region import Region
 from crkafka_core.segments.storage import Storage

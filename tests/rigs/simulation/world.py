@@ -14,7 +14,7 @@ from crkafka_core.model import limits as stored_limits
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Region, Table
 from crkafka_core.plane import life
-from crkafka_core.protocol.version import SPOKEN
+from crkafka_core.protocol import SPOKEN
 from tests.rigs.simulation.actors import Coordinator, DriverProcess, Host, Person, Producer, Restarted
 from tests.rigs.simulation.broker import Broker
 from tests.rigs.simulation.configuration import LIMITS, configured
