@@ -17,8 +17,8 @@ from crkafka_core.config.shapes import DEAD, GOOD, arrow_of, has_records, name_o
 from crkafka_core.config.template import most_of
 from crkafka_core.decode.batch import BadRecord
 from crkafka_core.decode.registry import RegistryAway
-from crkafka_core.lake import again, evolution, files, kinds, standing, typed
-from crkafka_core.lake.columns import DELETED, RAW, keys_of, parts_of, place_in, properties_of
+from crkafka_core.lake import again, columns, files, standing, typed
+from crkafka_core.lake.columns import DELETED, RAW, followed, keys_of, parts_of, place_in, properties_of
 from crkafka_core.lake.handle import Handle
 from crkafka_core.lake.means import Maker, Means
 from crkafka_core.lake.new_files import Output
@@ -196,7 +196,7 @@ def _outputs(
         if snapshot is None and logs[table.name].placed_late:
             _place(region, logs[table.name], permit, columns, parts)
         if snapshot is not None:
-            columns = evolution.followed(table.name, snapshot.schema, columns, widens=logs[table.name].widens)
+            columns = followed(table.name, snapshot.schema, columns, widens=logs[table.name].widens)
             parts = tuple(snapshot.parts)
         outputs[output] = Output(logs[table.name].storage, folder_of_commit(permit), parts, columns, keys, place)
     return outputs
@@ -204,17 +204,17 @@ def _outputs(
 
 def _as_stored(table: Table, log: TableLog, given: pa.Schema) -> pa.Schema:
     """Columns with the types that the table's format has for their values. Refused before the table is made where there is none."""
-    columns = list[pa.Field]()
-    for column in given:
+    fields = list[pa.Field]()
+    for field in given:
         try:
-            columns += log.stored(pa.schema([column.with_type(kinds.stored(column.type))]))
-        except (kinds.NoPlace, CannotCommit) as error:
+            fields += log.stored(pa.schema([field.with_type(columns.stored(field.type))]))
+        except (columns.NoPlace, CannotCommit) as error:
             why = error.message.rstrip(".") if isinstance(error, CannotCommit) else error
             raise ConfigError(
-                f"Column {column.name} of table {table.name} is {column.type}, which has no place in it: {why}.",
+                f"Column {field.name} of table {table.name} is {field.type}, which has no place in it: {why}.",
                 hint="Give it another type in the shape. Nothing was written.",
             ) from error
-    return pa.schema(columns)
+    return pa.schema(fields)
 
 
 def _columns(table: Table, given: pa.Schema, keys: Sequence[str], place: Sequence[str]) -> pa.Schema:

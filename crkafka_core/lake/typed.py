@@ -13,7 +13,7 @@ from crkafka_core.decode import typed
 from crkafka_core.decode.decoders import Decoder
 from crkafka_core.decode.registry import Registry, Schema
 from crkafka_core.decode.typed import Typing
-from crkafka_core.lake.evolution import followed
+from crkafka_core.lake.columns import followed
 from crkafka_core.lake.transform import Transform, numbered
 from crkafka_core.model.errors import ConfigError
 

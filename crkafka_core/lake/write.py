@@ -15,8 +15,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from crkafka_core.lake import files, standing
-from crkafka_core.lake.columns import NUMBER, RAW, parts_of, properties_of
-from crkafka_core.lake.evolution import followed
+from crkafka_core.lake.columns import NUMBER, RAW, followed, parts_of, properties_of
 from crkafka_core.lake.handle import Handle
 from crkafka_core.lake.hold import Hold
 from crkafka_core.lake.made import NOTHING, Files, folder_of_commit

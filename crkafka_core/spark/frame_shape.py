@@ -29,7 +29,7 @@ from crkafka_core.config.shapes import DEAD, GOOD
 from crkafka_core.decode.batch import BadRecord
 from crkafka_core.decode.registry import RegistryAway
 from crkafka_core.lake import formats
-from crkafka_core.lake.folder import folder_of
+from crkafka_core.lake.formats import folder_of
 from crkafka_core.lake.new_files import NewFiles, Output
 from crkafka_core.lake.port import NewFile
 from crkafka_core.lake.road import Means

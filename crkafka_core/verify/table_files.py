@@ -15,7 +15,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from crkafka_core.config.location import library_options
-from crkafka_core.lake.folder import folder_of
+from crkafka_core.lake.formats import folder_of
 from crkafka_core.lake.port import CHECKPOINT, TableUnavailable
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.segments import rows as parquet

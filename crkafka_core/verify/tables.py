@@ -13,8 +13,7 @@ from crkafka_core.config.json_columns import PREFIX
 from crkafka_core.config.location import in_catalog
 from crkafka_core.config.shapes import GOOD, by_value, has_records, name_of
 from crkafka_core.control import Reader
-from crkafka_core.lake.folder import folder_of
-from crkafka_core.lake.formats import open_log
+from crkafka_core.lake.formats import folder_of, open_log
 from crkafka_core.lake.handle import Handle
 from crkafka_core.lake.iceberg.table import IcebergLog
 from crkafka_core.model.offsets import TP

@@ -25,10 +25,10 @@ from crkafka_core.control import Tx
 from crkafka_core.lake import audit, compact, road, writing
 from crkafka_core.lake.audit import TableAudit
 from crkafka_core.lake.columns import RAW
-from crkafka_core.lake.delta import DeltaTable
 from crkafka_core.lake.delta.snapshot import DeltaSnapshot
+from crkafka_core.lake.delta.table import DeltaTable
 from crkafka_core.lake.files import rows_of, written
-from crkafka_core.lake.folder import folder_of
+from crkafka_core.lake.formats import folder_of
 from crkafka_core.lake.hold import Hold
 from crkafka_core.lake.iceberg import stamps
 from crkafka_core.lake.iceberg.catalog import CatalogLog

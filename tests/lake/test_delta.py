@@ -13,11 +13,11 @@ from deltalake import DeltaTable as Reader
 from deltalake import write_deltalake
 
 from crkafka_core.lake import vectors
-from crkafka_core.lake.columns import RAW
-from crkafka_core.lake.delta import DeltaTable
+from crkafka_core.lake.columns import RAW, followed
 from crkafka_core.lake.delta.state import load
-from crkafka_core.lake.delta.table import _known
+from crkafka_core.lake.delta.table import DeltaTable, _known
 from crkafka_core.lake.port import CannotCommit, Change, Moved, NewFile, Stamp
+from crkafka_core.model.errors import ConfigError
 from tests.lake.rig import Rig
 
 
@@ -212,8 +212,8 @@ def test_a_column_is_not_widened_inside_of_another_either(tmp_path: Path, wraps:
     """Older files would have other types than the log says, without the table feature by which readers know."""
     table = DeltaTable("t", str(tmp_path / "t"), {})
     there = table.create(pa.schema([("c", wraps(pa.int32()))]), (), Stamp("u", "t", 0, 0, 0), {})
-    with pytest.raises(CannotCommit, match=r"column c.* is int32 and would become int64"):
-        there.commit(stamp(1), Change(schema=pa.schema([("c", wraps(pa.int64()))])))
+    with pytest.raises(ConfigError, match=r"column c.* is int32 and would become int64"):
+        followed("t", there.schema, pa.schema([("c", wraps(pa.int64()))]), widens=table.widens)
     grown = wraps(pa.struct([("a", pa.int32())])), wraps(pa.struct([("a", pa.int32()), ("b", pa.int64())]))
     table = DeltaTable("t", str(tmp_path / "grown"), {})
     there = table.create(pa.schema([("c", grown[0])]), (), Stamp("u", "t", 0, 0, 0), {})

@@ -12,7 +12,7 @@ import pytest
 from crkafka_core.config.sections import TableConfig
 from crkafka_core.config.typed import RegistryConfig
 from crkafka_core.decode.typed import Typing
-from crkafka_core.lake.evolution import Incompatible, evolved
+from crkafka_core.lake.columns import followed
 from crkafka_core.lake.typed import choose
 from crkafka_core.model.errors import ConfigError
 from tests.rigs.schema_registry import FakeRegistry
@@ -30,7 +30,7 @@ def test_columns_are_added_and_widened_and_none_goes() -> None:
             ("id", pa.int64()),
         ]
     )
-    assert evolved(THERE, wanted) == pa.schema(
+    assert followed("t", THERE, wanted) == pa.schema(
         [
             ("id", pa.int64()),
             ("who", pa.string()),
@@ -38,14 +38,14 @@ def test_columns_are_added_and_widened_and_none_goes() -> None:
             ("vip", pa.bool_()),
         ]
     )
-    assert evolved(evolved(THERE, wanted), THERE) == evolved(THERE, wanted), "what is wide stays wide"
+    assert followed("t", followed("t", THERE, wanted), THERE) == followed("t", THERE, wanted), "what is wide stays wide"
     many = pa.schema([("l", pa.list_(pa.int32())), ("m", pa.map_(pa.string(), pa.decimal128(9, 2)))])
     wider = pa.schema([("l", pa.list_(pa.int64())), ("m", pa.map_(pa.string(), pa.decimal128(20, 2)))])
-    assert evolved(many, wider) == wider
+    assert followed("t", many, wider) == wider
     for narrow, wide in ((THERE, pa.schema([("id", pa.int64())])), (many, wider)):
-        with pytest.raises(Incompatible, match="is int32 and would become int64"):
-            evolved(narrow, wide, widens=False)
-    assert evolved(wider, many, widens=False) == wider
+        with pytest.raises(ConfigError, match="is int32 and would become int64"):
+            followed("t", narrow, wide, widens=False)
+    assert followed("t", wider, many, widens=False) == wider
 
 
 @pytest.mark.parametrize(
@@ -59,8 +59,8 @@ def test_columns_are_added_and_widened_and_none_goes() -> None:
     ],
 )
 def test_a_column_that_would_change_its_kind_is_named(name: str, kind: pa.DataType, said: str) -> None:
-    with pytest.raises(Incompatible, match=said):
-        evolved(THERE, pa.schema([(name, kind)]))
+    with pytest.raises(ConfigError, match=said):
+        followed("t", THERE, pa.schema([(name, kind)]))
 
 
 @pytest.fixture

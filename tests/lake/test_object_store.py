@@ -13,7 +13,7 @@ from crkafka_core.config.location import library_options
 from crkafka_core.config.secret import is_secret_key
 from crkafka_core.lake import audit, compact, road
 from crkafka_core.lake.columns import RAW
-from crkafka_core.lake.delta import DeltaTable
+from crkafka_core.lake.delta.table import DeltaTable
 from crkafka_core.lake.port import Moved, Stamp
 from tests.rigs.landing import Landing
 from tests.rigs.memory import MemoryStore

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from crkafka_core.lake.delta import DeltaTable as DeltaLog
 from crkafka_core.lake.delta.snapshot import DeltaSnapshot as Snapshot
+from crkafka_core.lake.delta.table import DeltaTable as DeltaLog
 from crkafka_core.model.errors import CrkafkaError, LeaseLost, Refused
 from crkafka_core.plane import retire
 from crkafka_core.segments.batch import SCHEMA

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from crkafka_core.lake.delta import table
-from crkafka_core.lake.folder import folder_of
+from crkafka_core.lake.formats import folder_of
 from crkafka_core.model.errors import Refused
 from crkafka_core.segments.local import LocalStorage
 from crkafka_core.segments.storage import Storage

@@ -18,7 +18,6 @@ from crkafka_core.lake import vectors
 from crkafka_core.lake.delta import state as states
 from crkafka_core.lake.delta.columns import in_files, protocol_of, schema_text
 from crkafka_core.lake.delta.state import AddedFile, State
-from crkafka_core.lake.evolution import Incompatible, evolved
 from crkafka_core.lake.port import (
     NO_CHANGE,
     CannotCommit,
@@ -58,7 +57,7 @@ _FEATURES = _READ_FEATURES | {
 }
 """With which we can write, as long as what they are for is not used, or asks no more than we write."""
 VECTORS = "delta.enableDeletionVectors"
-_ANY = 2**63 - 1
+_ANY = (0, 2**63 - 1)
 _OWNER = "crkafka"
 _STATE = ("token", "checkpoint", "settled", "version")
 
@@ -68,6 +67,7 @@ class DeltaSnapshot(Snapshot):
 
     def __init__(self, table: DeltaTable, state: State) -> None:
         self._table, self._state = table, state
+        self._name = f"Table {table.name} at {table.path}"
         self.version = state.version
         self.at = str(state.version)
         self.schema = in_files(str(state.metadata["schemaString"]))
@@ -136,7 +136,7 @@ class DeltaSnapshot(Snapshot):
         """Put one file with the deletion vectors of a commit; its name, and the descriptor of each data file's vector by its path."""
         wanted = {file.path: file.marks for file in add if isinstance(file, DataFile) and file.marks}
         wanted |= {file.path: new for file, new in marks.items()}
-        filled = {path: of.positions for path, of in wanted.items() if len(of.positions)}
+        filled = {path: each.positions for path, each in wanted.items() if len(each.positions)}
         if not filled:
             return "", {}
         if str(self.properties.get(VECTORS)).lower() != "true":
@@ -150,42 +150,31 @@ class DeltaSnapshot(Snapshot):
 
     def _evolved(self, schema: pa.Schema) -> str:
         """The log's schema with the added columns; existing columns keep their metadata."""
-        name = f"Table {self._table.name} at {self._table.path}"
         if str(self.properties.get("delta.columnMapping.mode", "none")).lower() != "none":
             raise CannotCommit(
-                f"{name} has column mapping: columns cannot be added to it without Spark.",
+                f"{self._name} has column mapping: columns cannot be added to it without Spark.",
                 hint="ALTER TABLE … ADD COLUMNS in Spark; it is tried again.",
             )
-        try:
-            evolved(self.schema, schema, widens=False)
-        except Incompatible as error:
-            raise CannotCommit(
-                f"{name}: {error}.",
-                hint="Delta widens no column without a table feature that few readers know. Give the new values another column.",
-            ) from None
-        there = {field["name"]: field for field in self._state.fields}
+        present = {field["name"]: field for field in self._state.fields}
         wanted = json.loads(schema_text(schema))
         for field in wanted["fields"]:
-            if field["name"] in there and self.schema.field(field["name"]).type == schema.field(field["name"]).type:
-                field.update(there[field["name"]])
+            name = field["name"]
+            if name in present and self.schema.field(name).type == schema.field(name).type:
+                field.update(present[name])
         return json.dumps(wanted)
 
     def _in_commit_time(self) -> int | None:
         """The last one's; None where commits do not have their time in them."""
         if str(self.properties.get("delta.enableInCommitTimestamps")).lower() != "true":
             return None
-        last: dict[str, Any] = next(
-            (a["commitInfo"] for a in states.actions_of(self._state.last) if "commitInfo" in a), {}
-        )
-        return int(last.get("inCommitTimestamp", 0))
+        return int(states.about(states.actions_of(self._state.last)).get("inCommitTimestamp", 0))
 
     def _check(self, removes: bool) -> None:
         """Refuse what asks more of a commit than we write."""
         table, properties = self._table, self.properties
-        name = f"Table {table.name} at {table.path}"
         if removes and str(properties.get("delta.appendOnly")).lower() == "true":
             raise CannotCommit(
-                f"{name} has the property delta.appendOnly: superseded rows cannot leave it.",
+                f"{self._name} has the property delta.appendOnly: superseded rows cannot leave it.",
                 hint=f"ALTER TABLE delta.`{table.path}` SET TBLPROPERTIES ('delta.appendOnly' = 'false'); it is tried again.",
             )
         protocol = self._state.protocol
@@ -196,35 +185,33 @@ class DeltaSnapshot(Snapshot):
         used += ["delta.columnMapping.mode = id"] if properties.get("delta.columnMapping.mode") == "id" else []
         if features or used or int(protocol.get("minWriterVersion", 0)) > 7:
             raise CannotCommit(
-                f"{name} has a feature with which its log cannot be written without Spark: {', '.join(sorted([*features, *used]))}.",
+                f"{self._name} has a feature with which its log cannot be written without Spark: {', '.join(sorted([*features, *used]))}.",
                 hint="Drop the feature (ALTER TABLE … DROP FEATURE), or declare the table at another path.",
             )
 
 
 def _entry(version: int, text: bytes) -> LogEntry:
     actions = states.actions_of(text)
-    about: dict[str, Any] = next((a["commitInfo"] for a in actions if "commitInfo" in a), {})
-    stamp = _stamp_in(about.get("userMetadata"), version)
-    changing = [
-        kind_[1] for a in actions for kind_ in a.items() if kind_[0] in ("add", "remove") and kind_[1].get("dataChange")
+    about, operation = states.about(actions), str(states.about(actions).get("operation", ""))
+    changes = [
+        (kind, what)
+        for action in actions
+        for kind, what in action.items()
+        if kind in ("add", "remove") and what.get("dataChange")
     ]
-    operation = str(about.get("operation", ""))
-    added = [AddedFile(a["add"]).file.numbers for a in actions if "add" in a and a["add"].get("dataChange")]
+    added = [AddedFile(what).file.numbers or _ANY for kind, what in changes if kind == "add"]
     touched = None
     if added and operation != "DELETE":  # which copies what it does not delete
-        known = [numbers for numbers in added if numbers is not None]
-        bounds = [low for low, _ in known], [high for _, high in known]
-        touched = (min(bounds[0]), max(bounds[1])) if len(known) == len(added) else (0, _ANY)
-    return LogEntry(version, stamp, bool(changing), touched, operation)
+        touched = (min(low for low, _ in added), max(high for _, high in added))
+    return LogEntry(version, _stamp_in(about.get("userMetadata"), version), bool(changes), touched, operation)
 
 
 def _stamp_in(text: str | None, version: int) -> Stamp | None:
     try:
         content = json.loads(text or "")
         who = content["crkafka"]
-        return Stamp(
-            who["uid"], who["table"], who["number"], who["token"], content["checkpoint"], content["settled"], version
-        )
+        numbers = who["number"], who["token"], content["checkpoint"], content["settled"]
+        return Stamp(who["uid"], who["table"], *numbers, version)
     except (ValueError, KeyError, TypeError):
         return None
 
@@ -253,11 +240,6 @@ def actions_of_stamp(stamp: Stamp, version: int) -> list[dict[str, Any]]:
     return [{"txn": {"appId": key, "version": value}} for key, value in content.items()]
 
 
-def written(actions: Iterable[Mapping[str, Any]]) -> bytes:
-    """As a commit of the log."""
-    return "\n".join(json.dumps(action, ensure_ascii=False) for action in actions).encode()
-
-
 def _file(path: str, size: int, parts: Mapping[str, Any], changes_rows: bool, vector: Any) -> dict[str, Any]:
     """What an `add` and a `remove` have in common."""
     made = {"path": path, "size": size, "partitionValues": dict(parts), "dataChange": changes_rows}
@@ -269,11 +251,10 @@ def _added(file: NewFile, now: int, changes_rows: bool, vector: vectors.Descript
         {name: text for name, value in bounds.items() if (text := _in_stats(value, up=up)) is not None}
         for bounds, up in ((file.lowest, False), (file.highest, True))
     )
-    both = lowest.keys() & highest.keys()
     stats = {
         "numRecords": file.rows,
-        "minValues": {name: lowest[name] for name in lowest if name in both},
-        "maxValues": {name: highest[name] for name in highest if name in both},
+        "minValues": {name: lowest[name] for name in lowest if name in highest},
+        "maxValues": {name: highest[name] for name in highest if name in lowest},
         "nullCount": dict(file.nulls),
         **({"tightBounds": False} if vector else {}),
     }
@@ -285,15 +266,12 @@ def _added(file: NewFile, now: int, changes_rows: bool, vector: vectors.Descript
 def _marked(added: AddedFile, now: int, changes_rows: bool, vector: vectors.Descriptor | None) -> dict[str, Any]:
     """A file of the table with other marks; None: with none."""
     stats = {**json.loads(added.action.get("stats") or "{}"), "tightBounds": vector is None}
-    return _again(added, changes_rows, vector) | {
-        "modificationTime": now,
-        "stats": json.dumps(stats, ensure_ascii=False),
-    }
+    again = _again(added, changes_rows, vector)
+    return again | {"modificationTime": now, "stats": json.dumps(stats, ensure_ascii=False)}
 
 
 def _removed(added: AddedFile, now: int, changes_rows: bool) -> dict[str, Any]:
-    made = _again(added, changes_rows, added.marked)
-    return made | {"deletionTimestamp": now, "extendedFileMetadata": True}
+    return _again(added, changes_rows, added.marked) | {"deletionTimestamp": now, "extendedFileMetadata": True}
 
 
 def _again(added: AddedFile, changes_rows: bool, vector: Any) -> dict[str, Any]:

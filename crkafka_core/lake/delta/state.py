@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any
 from urllib.parse import unquote
 
+from crkafka_core.lake.formats import content_of
 from crkafka_core.lake.port import CannotCommit, DataFile, Marks, TableUnavailable
 from crkafka_core.segments import rows as parquet
 from crkafka_core.segments.errors import SegmentMissing
@@ -17,7 +18,6 @@ from crkafka_core.segments.storage import Storage
 
 LOG = "_delta_log"
 _CHECKPOINT = re.compile(LOG + r"/(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.[0-9a-f]{8}-[0-9a-f-]{27})?\.parquet")
-_KINDS = ("add", "metaData", "protocol", "txn", "sidecar")
 _ADD = ("path", "partitionValues", "size", "stats", "deletionVector")
 """Of an added file what a commit or a reader needs."""
 Action = Mapping[str, Any]
@@ -92,6 +92,10 @@ class State:
         return self.metadata.get("configuration") or {}
 
 
+NOTHING = State(-1, b"", {}, {}, {}, {})
+"""Before the first version."""
+
+
 def commit_path(version: int) -> str:
     return f"{LOG}/{version:020d}.json"
 
@@ -99,8 +103,7 @@ def commit_path(version: int) -> str:
 def read_commit(folder: Storage, version: int) -> bytes | None:
     """None: there is no such commit, or the log was cleaned of it."""
     try:
-        with folder.open_read(commit_path(version)) as source:
-            return bytes(source.read())
+        return content_of(folder, commit_path(version))
     except SegmentMissing:
         return None
 
@@ -109,11 +112,16 @@ def actions_of(text: bytes) -> list[Action]:
     return [json.loads(line) for line in text.splitlines() if line.strip()]
 
 
+def about(actions: Iterable[Action]) -> Action:
+    """What a commit has in the table's history."""
+    return next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+
+
 def load(folder: Storage, upto: int | None = None) -> State | None:
     """The newest version, or the one that is asked for; None: there is no table, or not this version of it any more."""
     names = [stored.path for stored in folder.list(LOG)]
     start, parts = _checkpoint(names, upto)
-    state = State(-1, b"", {}, {}, {}, {})
+    state = NOTHING
     if start >= 0:
         state = _replayed(replace(state, version=start, last=read_commit(folder, start) or b""), _rows(folder, parts))
     while (upto is None or state.version < upto) and (text := read_commit(folder, state.version + 1)) is not None:
@@ -130,17 +138,17 @@ def _checkpoint(names: Iterable[str], upto: int | None) -> tuple[int, list[str]]
     """The newest one that is whole, not after a version; −1: there is none."""
     parts: dict[tuple[int, int], list[str]] = {}
     for name in names:
-        if (found := _CHECKPOINT.fullmatch(name)) is not None and (upto is None or int(found[1]) <= upto):
-            parts.setdefault((int(found[1]), int(found[3] or 1)), []).append(name)
-    whole = [(version, count, sorted(of)) for (version, count), of in parts.items() if len(of) >= count]
+        if (match := _CHECKPOINT.fullmatch(name)) is not None and (upto is None or int(match[1]) <= upto):
+            parts.setdefault((int(match[1]), int(match[3] or 1)), []).append(name)
+    whole = [(version, count, sorted(given)) for (version, count), given in parts.items() if len(given) >= count]
     version, count, files = max(whole, default=(-1, 0, []))
     return version, files[:count]
 
 
 def _rows(folder: Storage, paths: Iterable[str]) -> list[Action]:
     actions: list[Action] = []
+    named = [*(f"add.{name}" for name in _ADD), "metaData", "protocol", "txn", "sidecar"]
     for path in paths:
-        named = [f"add.{name}" for name in _ADD] + [kind for kind in _KINDS if kind != "add"]
         for row in parquet.records(folder, path, named):
             actions += ({kind: _plain(value)} for kind, value in row.items() if value is not None)
     more = [a["sidecar"]["path"] for a in actions if "sidecar" in a]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import time
@@ -14,15 +15,9 @@ import pyarrow as pa
 from crkafka_core.config.location import library_options
 from crkafka_core.lake.delta import state as states
 from crkafka_core.lake.delta.columns import deltalake, in_files, protocol_of, schema_text
-from crkafka_core.lake.delta.snapshot import (
-    VECTORS,
-    DeltaSnapshot,
-    actions_of_stamp,
-    commit_info,
-    written,
-)
-from crkafka_core.lake.delta.state import State
-from crkafka_core.lake.folder import folder_of, put_version
+from crkafka_core.lake.delta.snapshot import VECTORS, DeltaSnapshot, actions_of_stamp, commit_info
+from crkafka_core.lake.delta.state import NOTHING, State
+from crkafka_core.lake.formats import content_of, folder_of, put_version
 from crkafka_core.lake.port import KEYS, CannotCommit, Moved, Part, Stamp, TableLog, TableUnavailable
 from crkafka_core.lake.vectors import vector_file
 from crkafka_core.segments.errors import first_line
@@ -37,15 +32,18 @@ _LEAST_AGE_S = 86_400
 """Files younger than this stay."""
 
 
+def open_table(name: str, path: str, options: Mapping[str, str], conf: Mapping[str, str]) -> TableLog:
+    """A declared table at a path. `options`: of the storage."""
+    return DeltaTable(name, path, options)
+
+
 class DeltaTable(TableLog):
     """A `TableLog`."""
 
     widens = False  # without a table feature that few readers know
 
     def __init__(self, name: str, path: str, options: Mapping[str, str]) -> None:
-        """`options`: the region's `storage_options`."""
-        self.name = name
-        self.path = path
+        self.name, self.path = name, path
         self.storage = folder_of(path, options)
         self._options = library_options(path, options)
 
@@ -61,9 +59,6 @@ class DeltaTable(TableLog):
             state = states.load(self.storage)
         while state is not None and (more := states.read_commit(self.storage, state.version + 1)) is not None:
             state = state.after(state.version + 1, more)
-        return self.remember(state)
-
-    def remember(self, state: State | None) -> State | None:
         if state is not None:
             _known[self.path] = state
         return state
@@ -91,7 +86,7 @@ class DeltaTable(TableLog):
             {"metaData": metadata},
             *actions_of_stamp(stamp, 0),
         ]
-        return DeltaSnapshot(self, self.put(State(-1, b"", {}, {}, {}, {}), actions))
+        return DeltaSnapshot(self, self.put(NOTHING, actions))
 
     def put(self, state: State, actions: Sequence[Mapping[str, Any]]) -> State:
         """Commit directly after this state. Raises `Moved` if there is such a commit, `Unknown` if the storage gave no answer."""
@@ -100,11 +95,11 @@ class DeltaTable(TableLog):
                 f"Table {self.name} at {self.path}: a Delta log cannot be written there without Spark.",
                 hint="Only folders, S3, Azure and Google's store can put a file if there is none of its name.",
             )
-        version, text = state.version + 1, written(actions)
+        version = state.version + 1
+        text = "\n".join(json.dumps(action, ensure_ascii=False) for action in actions).encode()
         if not put_version(self.storage, states.commit_path(version), text):
             raise Moved(f"Table {self.name} has changed since version {state.version}.")
-        after = state.after(version, text)
-        self.remember(after)
+        _known[self.path] = after = state.after(version, text)
         if (version + 1) % int(after.properties.get("delta.checkpointInterval") or _INTERVAL) == 0:
             self._checkpoint(version)
         return after
@@ -125,13 +120,8 @@ class DeltaTable(TableLog):
         try:
             delta = lake.DeltaTable(self.path, storage_options=self._options)
             hours = None if older_than is None else max(0, int((time.time() - older_than) / 3600))
-            gone = delta.vacuum(
-                hours,
-                dry_run=True,
-                enforce_retention_duration=False,
-                full=True,
-                keep_versions=self._kept(keep) or None,
-            )
+            kept = self._kept(keep) or None
+            gone = delta.vacuum(hours, dry_run=True, enforce_retention_duration=False, full=True, keep_versions=kept)
         except lake.exceptions.TableNotFoundError:
             return 0
         except (lake.exceptions.DeltaError, OSError) as error:
@@ -155,7 +145,7 @@ class DeltaTable(TableLog):
         state = self._newest()
         if state is None:
             return set(vectors)
-        used = {name for added in state.files.values() if (name := vector_file(added.marked))}
+        used = {vector_file(added.marked) for added in state.files.values()}
         hours = _hours(delta.metadata().configuration) if hours is None else hours
         since = (time.time() - hours * 3600) * 1000
         for stored in self.storage.list("_delta_log"):
@@ -170,15 +160,14 @@ class DeltaTable(TableLog):
 
     def _kept(self, versions: Collection[int]) -> list[int]:
         """Those that the log still has: deltalake raises for another one."""
-        log = [found for each in self.storage.list("_delta_log") if (found := _IN_LOG.match(each.path))]
-        first = min((int(found[1]) for found in log if found[2] == "checkpoint"), default=0)
-        commits = {int(found[1]) for found in log if found[2] == "json"}
+        log = [match for each in self.storage.list("_delta_log") if (match := _IN_LOG.match(each.path))]
+        first = min((int(match[1]) for match in log if match[2] == "checkpoint"), default=0)
+        commits = {int(match[1]) for match in log if match[2] == "json"}
         return sorted(v for v in versions if v in commits and (v >= first or 0 in commits))
 
     def read(self, path: str) -> bytes:
         """A small file of the table."""
-        with self.storage.open_read(path) as source:
-            return bytes(source.read())
+        return content_of(self.storage, path)
 
 
 _UNITS = {"hour": 1, "day": 24, "week": 168}

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from crkafka_core.config.catalogs import warehouse
 from crkafka_core.config.location import in_catalog
-from crkafka_core.lake.folder import folder_of
+from crkafka_core.lake.formats import folder_of
 from crkafka_core.lake.port import TableLog
 
 
@@ -18,8 +18,7 @@ def open_table(name: str, path: str, options: Mapping[str, str], conf: Mapping[s
     catalog, _, identifier = path.partition(".")
     folder = warehouse(catalog, conf)
     if in_catalog(path) and folder is None:
-        from crkafka_core.lake.iceberg.catalog import CatalogLog
-        from crkafka_core.lake.iceberg.open_catalog import open_catalog
+        from crkafka_core.lake.iceberg.catalog import CatalogLog, open_catalog
 
         return CatalogLog(open_catalog(catalog, conf, options), identifier, options, name)
     from crkafka_core.lake.iceberg.path import PathLog

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
 from typing import Any
 
@@ -14,115 +15,71 @@ Entry = dict[str, Any]
 """A file in a manifest, as Avro has it: status, snapshot_id, sequence_number, file_sequence_number, data_file."""
 Manifest = dict[str, Any]
 """A manifest in a manifest list."""
-
 EXISTING, ADDED, DELETED = 0, 1, 2
 """Status of an entry."""
 DATA, POSITIONS, EQUALITY = 0, 1, 2
 """Content of a file; a manifest's is `DATA`, or 1 for both kinds of deletes."""
-_NO_DEFAULT: Any = object()
 
-
-def field(name: str, kind: Any, number: int, default: Any = _NO_DEFAULT) -> dict[str, Any]:
-    """An Avro field with Iceberg's id."""
-    made = {"name": name, "type": kind, "field-id": number}
-    return made if default is _NO_DEFAULT else {**made, "default": default}
+_ENTRY = "status int 0, snapshot_id long? 1, sequence_number long? 3, file_sequence_number long? 4, data_file file 2"
+"""Name, type and Iceberg's id of each field; `?`: it may be null. A map's number is the id of its keys, a list's that of its elements."""
+_FILE = """
+    content int 134, file_path string 100, file_format string 101, partition partition 102, record_count long 103,
+    file_size_in_bytes long 104, column_sizes map117:long? 108, value_counts map119:long? 109,
+    null_value_counts map121:long? 110, nan_value_counts map138:long? 137, lower_bounds map126:bytes? 125,
+    upper_bounds map129:bytes? 128, key_metadata bytes? 131, split_offsets list133:long? 132,
+    equality_ids list136:int? 135, sort_order_id int? 140, referenced_data_file string? 143"""
+_FILE_OF_3 = ", first_row_id long? 142, content_offset long? 144, content_size_in_bytes long? 145"
+_MANIFEST = """
+    manifest_path string 500, manifest_length long 501, partition_spec_id int 502, content int 517,
+    sequence_number long 515, min_sequence_number long 516, added_snapshot_id long 503, added_files_count int 504,
+    existing_files_count int 505, deleted_files_count int 506, added_rows_count long 512,
+    existing_rows_count long 513, deleted_rows_count long 514, partitions summaries? 507, key_metadata bytes? 519"""
+_MANIFEST_OF_3 = ", first_row_id long? 520"
+_SUMMARY = "contains_null boolean 509, contains_nan boolean? 518, lower_bound bytes? 510, upper_bound bytes? 511"
+_NESTED = re.compile(r"(map|list)(\d+):(\w+)")
 
 
 def optional(name: str, kind: Any, number: int) -> dict[str, Any]:
-    return field(name, ["null", kind], number, None)
+    """A field that may be null, with Iceberg's id."""
+    return {"name": name, "type": ["null", kind], "field-id": number, "default": None}
 
 
-def _map(name: str, kind: str, number: int, key: int) -> dict[str, Any]:
-    """A map from field id to a value; Iceberg writes it as a list of pairs."""
-    pair = [field("key", "int", key), field("value", kind, key + 1)]
-    pairs = {"type": "record", "name": f"k{key}_v{key + 1}", "fields": pair}
-    return optional(name, {"type": "array", "logicalType": "map", "items": pairs}, number)
+def _record(name: str, text: str, **kinds: Any) -> dict[str, Any]:
+    """A record with the fields of a text. `kinds`: the types to which it gives names of its own."""
+    fields = []
+    for field, words, number in map(str.split, text.split(",")):
+        word = words.removesuffix("?")
+        kind = _nested(*nested.groups()) if (nested := _NESTED.fullmatch(word)) else kinds.get(word, word)
+        required = {"name": field, "type": kind, "field-id": int(number)}
+        fields.append(optional(field, kind, int(number)) if words.endswith("?") else required)
+    return {"type": "record", "name": name, "fields": fields}
 
 
-def _list(name: str, kind: str, number: int, element: int) -> dict[str, Any]:
-    return optional(name, {"type": "array", "items": kind, "element-id": element}, number)
-
-
-def _entries(partition: Sequence[Mapping[str, Any]], version: int) -> dict[str, Any]:
-    file = [
-        field("content", "int", 134),
-        field("file_path", "string", 100),
-        field("file_format", "string", 101),
-        field("partition", {"type": "record", "name": "r102", "fields": list(partition)}, 102),
-        field("record_count", "long", 103),
-        field("file_size_in_bytes", "long", 104),
-        _map("column_sizes", "long", 108, 117),
-        _map("value_counts", "long", 109, 119),
-        _map("null_value_counts", "long", 110, 121),
-        _map("nan_value_counts", "long", 137, 138),
-        _map("lower_bounds", "bytes", 125, 126),
-        _map("upper_bounds", "bytes", 128, 129),
-        optional("key_metadata", "bytes", 131),
-        _list("split_offsets", "long", 132, 133),
-        _list("equality_ids", "int", 135, 136),
-        optional("sort_order_id", "int", 140),
-        optional("referenced_data_file", "string", 143),
-    ]
-    if version >= 3:
-        file += [
-            optional("first_row_id", "long", 142),
-            optional("content_offset", "long", 144),
-            optional("content_size_in_bytes", "long", 145),
-        ]
-    fields = [
-        field("status", "int", 0),
-        optional("snapshot_id", "long", 1),
-        optional("sequence_number", "long", 3),
-        optional("file_sequence_number", "long", 4),
-        field("data_file", {"type": "record", "name": "r2", "fields": file}, 2),
-    ]
-    return {"type": "record", "name": "manifest_entry", "fields": fields}
+def _nested(shape: str, number: str, kind: str) -> dict[str, Any]:
+    """A list; or a map from field id to a value, which Iceberg writes as a list of pairs."""
+    if shape == "list":
+        return {"type": "array", "items": kind, "element-id": int(number)}
+    value = int(number) + 1
+    pair = _record(f"k{number}_v{value}", f"key int {number}, value {kind} {value}")
+    return {"type": "array", "logicalType": "map", "items": pair}
 
 
 @cache
 def _list_schema(version: int) -> Any:
-    summary = [
-        field("contains_null", "boolean", 509),
-        optional("contains_nan", "boolean", 518),
-        optional("lower_bound", "bytes", 510),
-        optional("upper_bound", "bytes", 511),
-    ]
-    summaries = {
-        "type": "array",
-        "items": {"type": "record", "name": "r508", "fields": summary},
-        "element-id": 508,
-    }
-    fields = [
-        field("manifest_path", "string", 500),
-        field("manifest_length", "long", 501),
-        field("partition_spec_id", "int", 502),
-        field("content", "int", 517),
-        field("sequence_number", "long", 515),
-        field("min_sequence_number", "long", 516),
-        field("added_snapshot_id", "long", 503),
-        field("added_files_count", "int", 504),
-        field("existing_files_count", "int", 505),
-        field("deleted_files_count", "int", 506),
-        field("added_rows_count", "long", 512),
-        field("existing_rows_count", "long", 513),
-        field("deleted_rows_count", "long", 514),
-        optional("partitions", summaries, 507),
-        optional("key_metadata", "bytes", 519),
-    ]
-    if version >= 3:
-        fields.append(optional("first_row_id", "long", 520))
-    return fastavro.parse_schema({"type": "record", "name": "manifest_file", "fields": fields})
-
-
-def manifest_schema(partition: Sequence[Mapping[str, Any]], version: int) -> Any:
-    """Of a manifest whose files have these fields as their partition."""
-    return _manifest_schema(json.dumps(partition), version)
+    summaries = {"type": "array", "items": _record("r508", _SUMMARY), "element-id": 508}
+    text = _MANIFEST + (_MANIFEST_OF_3 if version >= 3 else "")
+    return fastavro.parse_schema(_record("manifest_file", text, summaries=summaries))
 
 
 @lru_cache(maxsize=128)
-def _manifest_schema(partition: str, version: int) -> Any:
-    """Kept, since parsing it takes longer than writing a manifest by it."""
-    return fastavro.parse_schema(_entries(json.loads(partition), version))
+def manifest_schema(partition: str, version: int) -> Any:
+    """Of a manifest whose files have these fields (in JSON) as their partition.
+
+    Kept, since parsing it takes longer than writing a manifest by it.
+    """
+    values = {"type": "record", "name": "r102", "fields": json.loads(partition)}
+    file = _record("r2", _FILE + (_FILE_OF_3 if version >= 3 else ""), partition=values)
+    return fastavro.parse_schema(_record("manifest_entry", _ENTRY, file=file))
 
 
 def write_list(manifests: Iterable[Manifest], version: int, header: Mapping[str, str]) -> bytes:

@@ -1,35 +1,50 @@
 """An Iceberg table in a catalog that pyiceberg reaches: SQL, REST, Glue (SPEC K6).
 
-Manifests are our own. The catalog gets the new snapshot by its public `commit_table`, which tries once, and compares the table's uuid,
-main, schema and partition spec.
+A catalog is opened with the settings that Spark has of it (`host.conf`), else with pyiceberg's own. Manifests are our own.
+The catalog gets the new snapshot by its public `commit_table`, which tries once, and compares the table's uuid, main, schema and spec.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
+from urllib.parse import quote
 
 import pyarrow as pa
 from pydantic import TypeAdapter
 from pyiceberg import exceptions
-from pyiceberg.catalog import Catalog
+from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import TableRequirement, TableUpdate
 
-from crkafka_core.lake.folder import folder_of
+from crkafka_core.config import catalogs
+from crkafka_core.config.location import split_endpoint
+from crkafka_core.lake.formats import folder_of
 from crkafka_core.lake.iceberg import columns, partitions, stamps
 from crkafka_core.lake.iceberg.metadata import MAIN, Metadata, Update
-from crkafka_core.lake.iceberg.open_catalog import S3_OPTIONS
 from crkafka_core.lake.iceberg.table import IcebergLog, IcebergSnapshot
 from crkafka_core.lake.port import CannotCommit, Moved, Part, Stamp, TableUnavailable, Unknown
-from crkafka_core.model.errors import CrkafkaError
-from crkafka_core.segments.errors import first_line
+from crkafka_core.model.errors import ConfigError, CrkafkaError
+from crkafka_core.segments.errors import first_line, without_secrets
 from crkafka_core.segments.storage import Storage
 
+_S3_OPTIONS = {
+    "s3.endpoint": "endpoint",
+    "s3.region": "region",
+    "s3.access-key-id": "access_key",
+    "s3.secret-access-key": "secret_key",
+    "s3.session-token": "session_token",
+}
+"""What pyiceberg calls an option of the storage → what `storage_options` calls it."""
+_TYPES = {"rest": "rest", "glue": "glue", "jdbc": "sql"}
+_ONLY_SPARK = ("type", "catalog-impl", "io-impl", "cache-enabled", "jdbc.user", "jdbc.password")
+_JDBC = re.compile(r"jdbc:(postgresql|mysql)://(?P<rest>.*)")
 _REQUIREMENTS: TypeAdapter[tuple[TableRequirement, ...]] = TypeAdapter(tuple[TableRequirement, ...])
 _UPDATES: TypeAdapter[tuple[TableUpdate, ...]] = TypeAdapter(tuple[TableUpdate, ...])
 
@@ -120,11 +135,11 @@ class CatalogLog(IcebergLog):
     def _has(self, updates: Sequence[Update]) -> bool:
         """Whether a snapshot of these updates is in the table."""
         added = {each["snapshot"]["snapshot-id"] for each in updates if each["action"] == "add-snapshot"}
-        found = self.newest() if added else None
-        return found is not None and not added.isdisjoint(found[0].snapshots)
+        newest = self.newest() if added else None
+        return newest is not None and not added.isdisjoint(newest[0].snapshots)
 
     def _open(self, table: Table) -> None:
-        given = {ours: table.io.properties[key] for key, ours in S3_OPTIONS.items() if table.io.properties.get(key)}
+        given = {ours: table.io.properties[key] for key, ours in _S3_OPTIONS.items() if table.io.properties.get(key)}
         options = {**self._options, **given}
         location = table.location()
         if self._opened is None or self._opened[:2] != (location, options):
@@ -145,3 +160,57 @@ class CatalogLog(IcebergLog):
 
 def _content(metadata: TableMetadata) -> Metadata:
     return Metadata(metadata.model_dump(mode="json"))
+
+
+def open_catalog(name: str, conf: Mapping[str, str], storage: Mapping[str, str]) -> Catalog:
+    """One for each name and its settings."""
+    return _opened(name, tuple(sorted(properties(name, conf, storage).items())))
+
+
+def properties(name: str, conf: Mapping[str, str], storage: Mapping[str, str]) -> dict[str, str]:
+    """In the words of pyiceberg; only the storage's if Spark has no such catalog, and pyiceberg's own configuration names it.
+
+    `storage`: the region's `storage_options`; settings of the catalog come first.
+    """
+    made = {theirs: storage[ours] for theirs, ours in _S3_OPTIONS.items() if storage.get(ours)}
+    if "s3.endpoint" in made:
+        scheme, place = split_endpoint(storage)
+        made["s3.endpoint"] = f"{scheme or 'https'}://{place}"
+    given = catalogs.settings(name, conf)
+    if not given:
+        return made
+    kind = catalogs.kind(name, conf)
+    if kind not in _TYPES:
+        raise CannotCommit(
+            f"Catalog {name} is of type {kind or 'unknown'}: no commit reaches it without Spark.",
+            hint=f"rest, glue, jdbc and hadoop are reached by {catalogs.PREFIX}{name}.type.",
+        )
+    made |= {key: value for key, value in given.items() if key not in _ONLY_SPARK} | {"type": _TYPES[kind]}
+    if region := made.pop("client.region", ""):
+        made |= {"s3.region": region, "glue.region": region}
+    if kind == "jdbc":
+        made["uri"] = _database(given)
+    return made
+
+
+def _database(given: Mapping[str, str]) -> str:
+    """The URL of a JDBC catalog as SQLAlchemy has it. Both keep the same tables there."""
+    url = given.get("uri", "")
+    if url.startswith("jdbc:sqlite:"):
+        return f"sqlite:///{url.removeprefix('jdbc:sqlite:').removeprefix('file:')}"
+    if not (match := _JDBC.fullmatch(url)):
+        raise CannotCommit("A JDBC catalog is reached in PostgreSQL, MySQL and SQLite.", hint="Let Spark commit.")
+    driver = {"postgresql": "postgresql+psycopg", "mysql": "mysql+pymysql"}[match[1]]
+    user, password = given.get("jdbc.user", ""), given.get("jdbc.password", "")
+    login = f"{quote(user, safe='')}:{quote(password, safe='')}@" if user else ""
+    return f"{driver}://{login}{match['rest']}"
+
+
+@lru_cache(maxsize=32)
+def _opened(name: str, given: tuple[tuple[str, str], ...]) -> Catalog:
+    try:
+        return load_catalog(name, **dict(given))
+    except (ValueError, ImportError) as error:
+        raise ConfigError(
+            f"Catalog {name} cannot be opened: {without_secrets(str(error))}", hint="See docs/tables.md."
+        ) from error

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import count
 from typing import Any
 
 import pyarrow as pa
 
-from crkafka_core.lake import evolution
 from crkafka_core.lake.port import CannotCommit
 
 Field = dict[str, Any]
@@ -32,6 +32,8 @@ _PLAIN = {
     "binary": pa.binary(),
     "uuid": pa.binary(16),
 }
+_NAMES = {kind: name for name, kind in _PLAIN.items() if not name.endswith("_ns") and name != "uuid"}
+_NAMES |= {pa.int8(): "int", pa.int16(): "int"}
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
 _FIXED = re.compile(r"fixed\[(\d+)\]")
 
@@ -63,37 +65,20 @@ def arrow_type(kind: Any) -> pa.DataType:
 
 
 def iceberg_type(kind: pa.DataType) -> Any:
-    """A type in the words of Iceberg; in place of each field's id there is none yet."""
+    """A type that tables have (`kinds.stored`) in the words of Iceberg; in place of each field's id there is none yet."""
     t = pa.types
-    if t.is_dictionary(kind):
-        return iceberg_type(kind.value_type)
     if t.is_struct(kind):
         return {"type": "struct", "fields": [_new_field(each) for each in kind]}
     if t.is_map(kind):
         return {"type": "map", "key": iceberg_type(kind.key_type), "value": iceberg_type(kind.item_type)}
-    if t.is_list(kind) or t.is_large_list(kind) or t.is_fixed_size_list(kind):
+    if t.is_list(kind):
         return {"type": "list", "element": iceberg_type(kind.value_type)}
     if t.is_decimal(kind):
         return f"decimal({kind.precision}, {kind.scale})"
     if t.is_fixed_size_binary(kind):
         return f"fixed[{kind.byte_width}]"
-    if t.is_timestamp(kind) and kind.unit != "ns":
-        return "timestamptz" if kind.tz else "timestamp"
-    tests = (
-        (t.is_boolean, "boolean"),
-        (lambda k: k in (pa.int64(), pa.uint32()), "long"),
-        (lambda k: t.is_integer(k) and k != pa.uint64(), "int"),
-        (t.is_float32, "float"),
-        (t.is_float16, "float"),
-        (t.is_float64, "double"),
-        (t.is_date, "date"),
-        (t.is_time, "time"),
-        (lambda k: t.is_string(k) or t.is_large_string(k) or t.is_string_view(k), "string"),
-        (lambda k: t.is_binary(k) or t.is_large_binary(k) or t.is_binary_view(k), "binary"),
-    )
-    for matches, name in tests:
-        if matches(kind):
-            return name
+    if kind in _NAMES:
+        return _NAMES[kind]
     raise CannotCommit(
         f"Arrow's type {kind} has no place in an Iceberg table.", hint="Let the shape give another type."
     )
@@ -105,27 +90,25 @@ def _new_field(each: pa.Field) -> Field:
 
 def new_schema(columns: pa.Schema) -> Schema:
     """The first schema of a table. All columns are optional: a later writer may have nothing to put into one."""
-    ids = _Ids(0)
-    fields = ids.numbered([_new_field(each) for each in columns])
+    fields = _Ids(0).numbered([_new_field(each) for each in columns])
     return {"type": "struct", "schema-id": 0, "fields": fields}
 
 
 def evolved(schema: Schema, columns: pa.Schema, last_id: int) -> Schema | None:
-    """The schema with new columns at its end and widened types; None if it has all of that. Columns that only the table has stay."""
-    try:
-        then = evolution.evolved(to_arrow(schema), to_arrow(new_schema(columns)))
-    except evolution.Incompatible as error:
-        hint = "Iceberg widens int to long, float to double, and the digits of a decimal. Give the new values another column."
-        raise CannotCommit(f"An Iceberg table cannot follow its schema: {error}.", hint=hint) from None
-    fields = _fields(schema["fields"], then, _Ids(last_id))
+    """The schema with these columns, which are its own (some wider), then new ones; None if it has all of that."""
+    fields = _fields(schema["fields"], to_arrow(new_schema(columns)), _Ids(last_id))
     return None if fields == schema["fields"] else {**schema, "fields": fields}
 
 
-def _fields(old: Sequence[Field], then: Iterable[pa.Field], ids: _Ids) -> list[Field]:
-    """Fields with their ids and the types of `then`, which has them in the same order, and new ones at the end."""
-    by_name, now = {each["name"]: each for each in old}, list(then)
-    kept = [{**by_name[f.name], "type": _type(by_name[f.name]["type"], f.type, ids)} for f in now if f.name in by_name]
-    return kept + ids.numbered([_new_field(f) for f in now if f.name not in by_name])
+def _fields(old: Sequence[Field], now: Iterable[pa.Field], ids: _Ids) -> list[Field]:
+    """Fields with their ids and the types of `now`, and new ones at the end."""
+    by_name, kept, new = {each["name"]: each for each in old}, list[Field](), list[Field]()
+    for field in now:
+        if known := by_name.get(field.name):
+            kept.append({**known, "type": _type(known["type"], field.type, ids)})
+        else:
+            new.append(_new_field(field))
+    return kept + ids.numbered(new)
 
 
 def _type(old: Any, kind: pa.DataType, ids: _Ids) -> Any:
@@ -134,22 +117,23 @@ def _type(old: Any, kind: pa.DataType, ids: _Ids) -> Any:
     if old["type"] == "struct":
         return {**old, "fields": _fields(old["fields"], kind, ids)}
     parts = {"element": kind.value_type} if old["type"] == "list" else {"key": kind.key_type, "value": kind.item_type}
-    return {**old, **{part: _type(old[part], of, ids) for part, of in parts.items()}}
+    return {**old, **{part: _type(old[part], inner, ids) for part, inner in parts.items()}}
+
+
+def _parts(kind: Any) -> tuple[str, ...]:
+    """Parts of a list's or a map's type."""
+    return ("element",) if kind["type"] == "list" else ("key", "value")
 
 
 class _Ids:
     """Gives ids to fields that have none, each once."""
 
     def __init__(self, last: int) -> None:
-        self._last = last
-
-    def _next(self) -> int:
-        self._last += 1
-        return self._last
+        self._next = count(last + 1)
 
     def numbered(self, fields: Sequence[Field]) -> list[Field]:
         """As Iceberg's own catalogs do: the fields of one level first, then what is within them."""
-        numbers = [self._next() for _ in fields]
+        numbers = [next(self._next) for _ in fields]
         return [
             {"id": number, **each, "type": self._within(each["type"])}
             for number, each in zip(numbers, fields, strict=True)
@@ -160,8 +144,8 @@ class _Ids:
             return kind
         if kind["type"] == "struct":
             return {**kind, "fields": self.numbered(kind["fields"])}
-        parts = ("element",) if kind["type"] == "list" else ("key", "value")
-        made = dict(kind) | {f"{part}-id": self._next() for part in parts}
+        parts = _parts(kind)
+        made = dict(kind) | {f"{part}-id": next(self._next) for part in parts}
         for part in parts:
             made[part] = self._within(kind[part])
             if part != "key":
@@ -169,19 +153,18 @@ class _Ids:
         return made
 
 
-def last_id(schema: Schema) -> int:
-    return max(_ids(schema), default=0)
+def _children(kind: Any) -> list[tuple[str, int, Any]]:
+    """Name, id and type of what is directly within a type."""
+    if isinstance(kind, str):
+        return []
+    if kind["type"] == "struct":
+        return [(each["name"], each["id"], each["type"]) for each in kind["fields"]]
+    return [(part, kind[f"{part}-id"], kind[part]) for part in _parts(kind)]
 
 
-def _ids(kind: Any) -> Iterator[int]:
-    if isinstance(kind, dict):
-        for each in kind.get("fields", ()):
-            yield each["id"]
-            yield from _ids(each["type"])
-        for part in ("element", "key", "value"):
-            if part in kind:
-                yield kind[f"{part}-id"]
-                yield from _ids(kind[part])
+def last_id(kind: Any) -> int:
+    """The highest id in a schema or a type."""
+    return max((max(number, last_id(child)) for _, number, child in _children(kind)), default=0)
 
 
 def name_mapping(schema: Schema, before: str | None) -> str:
@@ -198,14 +181,7 @@ def _mapped(mapping: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]
 
 
 def _mapping(kind: Any, more: Mapping[int, Sequence[str]]) -> list[dict[str, Any]]:
-    if isinstance(kind, str):
-        return []
-    if kind["type"] == "struct":
-        children = [(each["name"], each["id"], each["type"]) for each in kind["fields"]]
-    else:
-        parts = ("element",) if kind["type"] == "list" else ("key", "value")
-        children = [(part, kind[f"{part}-id"], kind[part]) for part in parts]
-    made = []
+    children, made = _children(kind), []
     present = {name for name, *_ in children}
     for name, number, child in children:
         # A former name that another column has now is that column's, as Iceberg's own catalogs have it: no reader takes it for two.

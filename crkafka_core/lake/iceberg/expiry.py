@@ -16,12 +16,12 @@ _LEAST_AGE_S = 86_400
 """Files younger than this stay: a reader of a forgotten snapshot needs them, and a late writer must find the name of its version taken."""
 _VERSION = re.compile(r"metadata/v(\d+)(\.gz)?\.metadata\.json(\.gz)?")
 _HINT = "metadata/version-hint.text"
-_MIN_KEPT = "history.expire.min-snapshots-to-keep"
 
 
 def by_count(metadata: Metadata, keep: Callable[[], Collection[int]]) -> list[int]:
     """What came before the latest snapshots that led here, where the next one makes them too many; `keep` is asked only there."""
-    least = _number(metadata.properties.get(_MIN_KEPT))
+    text = metadata.properties.get("history.expire.min-snapshots-to-keep", "")
+    least = int(text) if text.isdigit() else 0
     line = list(metadata.line())
     if len(line) < max(_MOST, least):
         return []
@@ -64,7 +64,7 @@ def delete_unreferenced(folder: Folder, metadata: Metadata, current: str, older_
     if not old:
         return 0
     used = {*_used(folder, metadata), _HINT, folder.name(current) if folder.holds(current) else current}
-    versions = sorted((int(found[1]), found[0]) for path in stored if (found := _VERSION.fullmatch(path)))
+    versions = sorted((int(match[1]), match[0]) for path in stored if (match := _VERSION.fullmatch(path)))
     for (_, path), (_, after) in pairwise(versions):
         if stored[after] >= before:  # it was current until then
             used.add(path)
@@ -75,20 +75,15 @@ def delete_unreferenced(folder: Folder, metadata: Metadata, current: str, older_
 
 def _used(folder: Folder, metadata: Metadata) -> Iterator[str]:
     """Every file that a snapshot refers to. A manifest is read once, however many snapshots list it."""
-    found: dict[str, None] = {}
+    manifests: dict[str, None] = {}
     for snapshot in metadata.snapshots.values():
         yield folder.name(snapshot["manifest-list"])
-        for manifest in avro.read(folder.read(snapshot["manifest-list"])):
-            found[manifest["manifest_path"]] = None
+        manifests |= dict.fromkeys(each["manifest_path"] for each in avro.read(folder.read(snapshot["manifest-list"])))
     for kind in ("statistics", "partition-statistics"):
         yield from (folder.name(each["statistics-path"]) for each in metadata.content.get(kind) or ())
-    yield from map(folder.name, found)
-    for entries in folder.storage.each(lambda path: avro.read(folder.read(path)), found):
+    yield from map(folder.name, manifests)
+    for entries in folder.storage.each(lambda path: avro.read(folder.read(path)), manifests):
         for entry in entries:
             path = entry["data_file"]["file_path"]
             if entry["status"] != avro.DELETED and folder.holds(path):
                 yield folder.name(path)
-
-
-def _number(text: str | None) -> int:
-    return int(text) if text and text.isdigit() else 0

@@ -17,13 +17,11 @@ from typing import Any
 from crkafka_core.lake.iceberg import avro
 from crkafka_core.lake.iceberg.avro import ADDED, DELETED, EXISTING, Entry, Manifest
 from crkafka_core.lake.iceberg.metadata import Folder, Metadata, SnapshotEntry
-from crkafka_core.lake.iceberg.partitions import Partitioning
 
 _MERGED_AT_ONCE = 10
-_TIER_LIMITS = (10, 10)
-"""Manifests with fewer than ten, and fewer than a hundred files, from which on ten of them are merged."""
+"""From so many manifests with fewer than ten files, or ten to a hundred, on they are merged."""
 _LARGE_LIMIT = 50
-"""The same for larger ones, each of which takes longer to merge."""
+"""The same of larger ones, each of which takes longer to merge."""
 _DATA_MANIFEST, _DELETE_MANIFEST = 0, 1
 
 
@@ -36,8 +34,11 @@ class Manifests:
 
     @cached_property
     def all(self) -> list[Manifest]:
-        found = avro.read(self._folder.read(self._head["manifest-list"])) if self._head else []
-        return [_as_version_2(each) for each in found]
+        listed = avro.read(self._folder.read(self._head["manifest-list"])) if self._head else []
+        for manifest in listed:  # a table that was once of format version 1 has manifests of that time
+            for kind in ("added", "existing", "deleted"):
+                manifest.setdefault(f"{kind}_files_count", manifest.pop(f"{kind}_data_files_count", None))
+        return [{"content": _DATA_MANIFEST, "sequence_number": 0, "min_sequence_number": 0, **each} for each in listed]
 
     def of(self, content: int) -> list[Manifest]:
         return [each for each in self.all if each["content"] == content and _live(each)]
@@ -51,24 +52,21 @@ class Manifests:
 
     def find(self, paths: Collection[str], near: Collection[str]) -> dict[str, tuple[Manifest, Entry]]:
         """Data files by their path as the table has it. `near`: manifests that are likely to list them, which are read first."""
-        found: dict[str, tuple[Manifest, Entry]] = {}
+        entries: dict[str, tuple[Manifest, Entry]] = {}
         for manifest in sorted(self.of(_DATA_MANIFEST), key=lambda each: each["manifest_path"] not in near):
-            if len(found) == len(paths):
+            if len(entries) == len(paths):
                 break
             for entry in self.entries(manifest):
                 if entry["data_file"]["file_path"] in paths:
-                    found[entry["data_file"]["file_path"]] = manifest, entry
-        return found
+                    entries[entry["data_file"]["file_path"]] = manifest, entry
+        return entries
 
     def entries(self, manifest: Manifest) -> list[Entry]:
         """Those that are not deleted, with the numbers that they have from their manifest; never changed."""
         path = manifest["manifest_path"]
-        if path not in self._read:
-            self._read[path] = self._entries(manifest)
-        return self._read[path]
-
-    def _entries(self, manifest: Manifest) -> list[Entry]:
-        entries = [e for e in avro.read(self._folder.read(manifest["manifest_path"])) if e["status"] != DELETED]
+        if path in self._read:
+            return self._read[path]
+        entries = [e for e in avro.read(self._folder.read(path)) if e["status"] != DELETED]
         row_id = manifest.get("first_row_id")
         for entry in entries:
             for key in ("sequence_number", "file_sequence_number"):
@@ -80,6 +78,7 @@ class Manifests:
             file.setdefault("content", avro.DATA)
             if row_id is not None and file.get("first_row_id") is None:
                 file["first_row_id"], row_id = row_id, row_id + file["record_count"]
+        self._read[path] = entries
         return entries
 
 
@@ -141,7 +140,6 @@ class NextManifests:
 
     def __post_init__(self) -> None:
         self._kept = [each for each in self.before.all if _live(each)]
-        self._specs: dict[int, tuple[Partitioning, Any]] = {}
 
     def add(self, files: Sequence[Mapping[str, Any]], spec_id: int) -> None:
         """Files of one kind and one spec."""
@@ -199,10 +197,9 @@ class NextManifests:
             groups[each["content"], each["partition_spec_id"]][tier].append(each)
         gone: set[str] = set()
         for (_, spec_id), tiers in groups.items():
-            for tier, found in sorted(tiers.items()):
-                limit = _TIER_LIMITS[tier] if tier < len(_TIER_LIMITS) else _LARGE_LIMIT
-                if len(found) >= limit:
-                    oldest = found[-_MERGED_AT_ONCE:]
+            for tier, peers in sorted(tiers.items()):
+                if len(peers) >= (_MERGED_AT_ONCE if tier < 2 else _LARGE_LIMIT):
+                    oldest = peers[-_MERGED_AT_ONCE:]
                     entries = [{**e, "status": EXISTING} for each in oldest for e in self.before.entries(each)]
                     self._add_manifest(entries, spec_id)
                     gone |= {each["manifest_path"] for each in oldest}
@@ -211,10 +208,7 @@ class NextManifests:
 
     def _add_manifest(self, entries: list[Entry], spec_id: int) -> None:
         metadata = self.before.metadata
-        if spec_id not in self._specs:
-            of = metadata.partitioning(spec_id)
-            self._specs[spec_id] = of, of.schema(metadata.format_version)
-        partitioning, schema = self._specs[spec_id]
+        partitioning = metadata.partitioning(spec_id)
         content = _DATA_MANIFEST if entries[0]["data_file"]["content"] == avro.DATA else _DELETE_MANIFEST
         for entry in entries:
             file = entry["data_file"]
@@ -226,10 +220,13 @@ class NextManifests:
             "format-version": str(metadata.format_version),
             "content": "deletes" if content else "data",
         }
-        text = avro.write(schema, entries, header)
+        text = avro.write(partitioning.schema(metadata.format_version), entries, header)
         name = f"metadata/{self.token}-m{len(self.written)}.avro"
         self.written.append((name, text))
-        rows = {s: [e["data_file"]["record_count"] for e in entries if e["status"] == s] for s in (0, 1, 2)}
+        counts = dict[str, int]()
+        for kind, status in (("added", ADDED), ("existing", EXISTING), ("deleted", DELETED)):
+            rows = [entry["data_file"]["record_count"] for entry in entries if entry["status"] == status]
+            counts |= {f"{kind}_files_count": len(rows), f"{kind}_rows_count": sum(rows)}
         live = [e.get("sequence_number") or self.sequence for e in entries if e["status"] != DELETED]
         self._new.append(
             {
@@ -240,12 +237,7 @@ class NextManifests:
                 "sequence_number": self.sequence,
                 "min_sequence_number": min(live, default=self.sequence),
                 "added_snapshot_id": self.snapshot,
-                "added_files_count": len(rows[ADDED]),
-                "existing_files_count": len(rows[EXISTING]),
-                "deleted_files_count": len(rows[DELETED]),
-                "added_rows_count": sum(rows[ADDED]),
-                "existing_rows_count": sum(rows[EXISTING]),
-                "deleted_rows_count": sum(rows[DELETED]),
+                **counts,
                 "partitions": partitioning.summary([e["data_file"]["partition"] for e in entries]),
             }
         )

@@ -6,10 +6,13 @@ Updates are those of Iceberg's REST catalogs. At a path `applied` makes the next
 from __future__ import annotations
 
 import re
+import time
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from crkafka_core.lake.iceberg.columns import Schema
+from crkafka_core.lake.formats import content_of
+from crkafka_core.lake.iceberg.columns import Schema, last_id
 from crkafka_core.lake.iceberg.partitions import Partitioning
 from crkafka_core.lake.port import CannotCommit
 from crkafka_core.segments.storage import Storage
@@ -17,7 +20,6 @@ from crkafka_core.segments.storage import Storage
 Update = dict[str, Any]
 SnapshotEntry = dict[str, Any]
 MAIN = "main"
-_LOG_ENTRIES = 100
 _SCHEME = re.compile(r"^(file:(//)?(?=/)|s3[an]?://)")
 
 
@@ -35,22 +37,21 @@ class Metadata:
         head = self.refs.get(MAIN, {}).get("snapshot-id", content.get("current-snapshot-id"))
         self.head: SnapshotEntry | None = self.snapshots.get(head)
         self.last_sequence: int = content.get("last-sequence-number", 0)
+        self._partitionings: dict[int, Partitioning] = {}
 
     @property
     def schema(self) -> Schema:
         return self._current("schemas", "schema-id", "current-schema-id")
 
     @property
-    def spec_id(self) -> int:
-        return int(self.content["default-spec-id"])
-
-    @property
     def spec(self) -> dict[str, Any]:
         return self._current("partition-specs", "spec-id", "default-spec-id")
 
     def partitioning(self, spec_id: int) -> Partitioning:
-        spec = next(each for each in self.content["partition-specs"] if each["spec-id"] == spec_id)
-        return Partitioning(spec, [*self.content["schemas"], self.schema])
+        if spec_id not in self._partitionings:
+            spec = next(each for each in self.content["partition-specs"] if each["spec-id"] == spec_id)
+            self._partitionings[spec_id] = Partitioning(spec, [*self.content["schemas"], self.schema])
+        return self._partitionings[spec_id]
 
     def line(self, head: SnapshotEntry | None = None) -> Iterator[SnapshotEntry]:
         """The snapshots that led to this version, latest first; as far back as none is forgotten."""
@@ -63,25 +64,24 @@ class Metadata:
         return next(dict(each) for each in self.content[kind] if each[key] == self.content[current])
 
 
-def empty(location: str, uuid: str, schema: Schema, spec: Mapping[str, Any], last_column: int, now: int) -> Metadata:
+def empty(location: str, schema: Schema, spec: Mapping[str, Any], properties: Mapping[str, str]) -> Metadata:
     """Of a new table, without a snapshot."""
-    last_field = max((each["field-id"] for each in spec["fields"]), default=999)
     return Metadata(
         {
             "format-version": 2,
-            "table-uuid": uuid,
+            "table-uuid": str(uuid.uuid4()),
             "location": location,
             "last-sequence-number": 0,
-            "last-updated-ms": now,
-            "last-column-id": last_column,
+            "last-updated-ms": int(time.time() * 1000),
+            "last-column-id": last_id(schema),
             "current-schema-id": schema["schema-id"],
             "schemas": [schema],
             "default-spec-id": spec["spec-id"],
             "partition-specs": [spec],
-            "last-partition-id": last_field,
+            "last-partition-id": max((each["field-id"] for each in spec["fields"]), default=999),
             "default-sort-order-id": 0,
             "sort-orders": [{"order-id": 0, "fields": []}],
-            "properties": {},
+            "properties": dict(properties),
             "snapshots": [],
             "refs": {},
             "snapshot-log": [],
@@ -93,16 +93,20 @@ def empty(location: str, uuid: str, schema: Schema, spec: Mapping[str, Any], las
 def applied(before: Metadata, updates: Sequence[Update], file: str) -> dict[str, Any]:
     """The next metadata. `file`: where the metadata of before is; empty for a new table."""
     then = dict(before.content)
+
+    def add(kind: str, *entries: Mapping[str, Any]) -> None:
+        then[kind] = [*(then.get(kind) or ()), *entries]
+
     for update in updates:
         match update["action"]:
             case "add-schema":
-                then["schemas"] = [*then["schemas"], update["schema"]]
+                add("schemas", update["schema"])
                 then["last-column-id"] = max(then["last-column-id"], update["last-column-id"])
             case "set-current-schema":
                 then["current-schema-id"] = update["schema-id"]
             case "add-snapshot":
                 snapshot = update["snapshot"]
-                then["snapshots"] = [*(then.get("snapshots") or ()), snapshot]
+                add("snapshots", snapshot)
                 then["last-sequence-number"] = snapshot["sequence-number"]
                 then["last-updated-ms"] = snapshot["timestamp-ms"]
                 if "added-rows" in snapshot:
@@ -112,8 +116,7 @@ def applied(before: Metadata, updates: Sequence[Update], file: str) -> dict[str,
                 then["refs"] = {**(then.get("refs") or {}), update["ref-name"]: ref}
                 if update["ref-name"] == MAIN:
                     then["current-snapshot-id"] = update["snapshot-id"]
-                    entry = {"timestamp-ms": then["last-updated-ms"], "snapshot-id": update["snapshot-id"]}
-                    then["snapshot-log"] = [*(then.get("snapshot-log") or ()), entry]
+                    add("snapshot-log", {"timestamp-ms": then["last-updated-ms"], "snapshot-id": ref["snapshot-id"]})
             case "set-properties":
                 then["properties"] = {**(then.get("properties") or {}), **update["updates"]}
             case "remove-snapshots":
@@ -123,27 +126,13 @@ def applied(before: Metadata, updates: Sequence[Update], file: str) -> dict[str,
             case other:
                 raise ValueError(f"no update of metadata: {other}")
     if file:
-        entry = {"timestamp-ms": before.content["last-updated-ms"], "metadata-file": file}
-        then["metadata-log"] = [*(then.get("metadata-log") or ()), entry][-_LOG_ENTRIES:]
+        add("metadata-log", {"timestamp-ms": before.content["last-updated-ms"], "metadata-file": file})
+        then["metadata-log"] = then["metadata-log"][-100:]
     return then
 
 
-def check_written_here(metadata: Metadata, name: str) -> None:
-    """Refuse what these commits could not keep."""
-    if metadata.format_version not in (2, 3):
-        raise CannotCommit(
-            f"{name} is of Iceberg's format version {metadata.format_version}; versions 2 and 3 are written.",
-            hint="In Spark: ALTER TABLE … SET TBLPROPERTIES ('format-version' = '2').",
-        )
-    if "encryption.key-id" in metadata.properties:
-        raise CannotCommit(f"{name} is encrypted by Iceberg.", hint="Write it with Spark.")
-
-
 class Folder:
-    """The folder of a table: paths as its metadata has them, and the files behind them.
-
-    `location`: as the metadata names it. Names within are relative to it, as the port has them.
-    """
+    """The folder of a table: paths as its metadata has them, and the files behind them; names are relative to it, as the port has them."""
 
     def __init__(self, storage: Storage, location: str) -> None:
         self.storage, self.location = storage, location.rstrip("/")
@@ -165,8 +154,7 @@ class Folder:
         return _bare(path).startswith(self._prefix)
 
     def read(self, path: str) -> bytes:
-        with self.storage.open_read(self.name(path)) as source:
-            return bytes(source.read())
+        return content_of(self.storage, self.name(path))
 
 
 def _bare(path: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -15,6 +16,7 @@ from crkafka_core.lake.port import CannotCommit, NewFile, Part
 Spec = dict[str, Any]
 _WITH_WIDTH = re.compile(r"(bucket|truncate)\[(\d+)\]")
 _RESULTS = {"year": "int", "month": "int", "day": "date", "hour": "int", "bucket": "int"}
+_NUMBERS = ("int", "date", "long", "timestamp", "timestamptz", "time")
 _FIRST_FIELD = 1000
 _AVRO: dict[str, Any] = {
     "boolean": "boolean",
@@ -50,7 +52,7 @@ def new_spec(parts: Sequence[Part], schema: Schema) -> Spec:
 def parts_of(spec: Spec, schema: Schema) -> list[Part]:
     """A field whose column was dropped is none any more."""
     names = {each["id"]: each["name"] for each in schema["fields"]}
-    found = []
+    parts = []
     for each in spec["fields"]:
         if each["transform"] == "void":
             continue
@@ -58,8 +60,8 @@ def parts_of(spec: Spec, schema: Schema) -> list[Part]:
         transform, size = (width[1], int(width[2])) if width else (each["transform"], 0)
         if each["source-id"] not in names:
             raise CannotCommit(f"Partition field {each['name']} is of a nested column.", hint="Write with Spark.")
-        found.append(Part(names[each["source-id"]], transform, size))
-    return found
+        parts.append(Part(names[each["source-id"]], transform, size))
+    return parts
 
 
 class Partitioning:
@@ -78,7 +80,7 @@ class Partitioning:
             {**avro.optional(name, _avro_type(kind, name), each["field-id"]), "iceberg-field-name": each["name"]}
             for name, kind, each in zip(self._names, self._kinds, self.fields, strict=True)
         ]
-        return avro.manifest_schema(fields, version)
+        return avro.manifest_schema(json.dumps(fields), version)
 
     def partition(self, file: NewFile) -> dict[str, Any]:
         """The partition of a new file; refused if it does not have a value for each field."""
@@ -92,7 +94,8 @@ class Partitioning:
                     f"{file.path} has no value for the partition field {each['name']}.",
                     hint="The table's partitions have changed; the file is to be written again by the new ones.",
                 )
-            made[name] = _stored(file.values[each["name"]], kind)
+            value = file.values[each["name"]]
+            made[name] = plain(value, kind) if kind in _NUMBERS else value  # fastavro takes a decimal as Python has it
         return made
 
     def values(self, partition: Mapping[str, Any]) -> dict[str, Any]:
@@ -109,17 +112,11 @@ class Partitioning:
         summaries = []
         for name, kind in zip(self._names, self._kinds, strict=True):
             values = [plain(each[name], kind) for each in partitions]
-            found = [value for value in values if is_bound(value)]
+            bounds = [value for value in values if is_bound(value)]
+            least, most = (to_bytes(pick(bounds), kind) if bounds else None for pick in (min, max))
             nan = any(value is not None and not is_bound(value) for value in values)
-            least, most = (to_bytes(pick(found), kind) if found else None for pick in (min, max))
-            summaries.append(
-                {
-                    "contains_null": None in values,
-                    "contains_nan": nan,
-                    "lower_bound": least,
-                    "upper_bound": most,
-                }
-            )
+            about = {"contains_null": None in values, "contains_nan": nan}
+            summaries.append({**about, "lower_bound": least, "upper_bound": most})
         return summaries
 
 
@@ -128,11 +125,6 @@ def _result(transform: str, source: Any) -> str:
     if not isinstance(source, str):
         raise CannotCommit("A table partitioned by a column of columns is not written.", hint="Write with Spark.")
     return _RESULTS.get(transform.split("[")[0], source)
-
-
-def _stored(value: Any, kind: str) -> Any:
-    """A partition value for fastavro, which takes a date, a time and a decimal as Python has them."""
-    return plain(value, kind) if kind in ("int", "date", "long", "timestamp", "timestamptz", "time") else value
 
 
 def _avro_type(kind: str, name: str) -> Any:

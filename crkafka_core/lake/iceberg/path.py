@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import re
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from time import time
@@ -13,7 +12,7 @@ from time import time
 import pyarrow as pa
 
 from crkafka_core.config.location import hadoop_url
-from crkafka_core.lake.folder import put_version
+from crkafka_core.lake.formats import content_of, put_version
 from crkafka_core.lake.iceberg import columns, partitions
 from crkafka_core.lake.iceberg import metadata as tables
 from crkafka_core.lake.iceberg.metadata import Metadata, Update
@@ -27,7 +26,6 @@ _HINT = f"{_FOLDER}/version-hint.text"
 _VERSION = re.compile(rf"{_FOLDER}/v(\d+)(?:\.gz)?\.metadata\.json(?:\.gz)?")
 _AT_ONCE_S = 60.0
 """A commit so soon after its look needs no listing: its name cannot have been taken and deleted meanwhile."""
-_CODEC = "write.metadata.compression-codec"
 
 
 @dataclass(frozen=True)
@@ -55,14 +53,14 @@ class PathLog(IcebergLog):
         """By the hint, and on from there; by a listing where the hint is missing or leads nowhere."""
         try:
             hint = self._hint()
-            found = None if hint is None else self._after(hint - 1)
-            if found is None:
-                found = max(self._listed(), key=lambda each: each.number, default=None)
-            if found is None:
+            last = None if hint is None else self._after(hint - 1)
+            if last is None:
+                last = max(self._listed(), key=lambda each: each.number, default=None)
+            if last is None:
                 return None
-            while (later := self._after(found.number)) is not None:
-                found = later
-            return self._read(found), found
+            while (later := self._after(last.number)) is not None:
+                last = later
+            return self._read(last), last
         except StorageUnavailable as error:
             raise TableUnavailable(error.message, hint=error.hint) from error
 
@@ -72,19 +70,19 @@ class PathLog(IcebergLog):
         if self.newest() is not None:
             raise Moved(f"There is a table at {self.storage.url} already.")
         first = columns.new_schema(schema)
-        spec = partitions.new_spec(parts, first)
         # As Hadoop's file systems name it, by which Spark reads a table at a path; other readers take that too.
         location = hadoop_url(self.storage.url)
-        base = tables.empty(location, str(uuid.uuid4()), first, spec, columns.last_id(first), int(time() * 1000))
-        base = Metadata({**base.content, "properties": dict(properties)})
+        base = tables.empty(location, first, partitions.new_spec(parts, first), properties)
         return IcebergSnapshot(self, base, _Version(0, ""), None).commit(stamp)
 
     def put(self, base: Metadata, at: _Version, updates: Sequence[Update]) -> tuple[Metadata, _Version]:
         file = f"{base.location}/{at.file}" if at.file else ""
         content = tables.applied(base, updates, file)
-        then, made = Metadata(content), _Version(at.number + 1, _file(at.number + 1, content.get("properties") or {}))
+        then, number = Metadata(content), at.number + 1
+        zipped = ".gz" if then.properties.get("write.metadata.compression-codec", "none").lower() == "gzip" else ""
+        made = _Version(number, f"{_FOLDER}/v{number}{zipped}.metadata.json")
         text = json.dumps(content, separators=(",", ":")).encode()
-        if not put_version(self.storage, made.file, gzip.compress(text) if ".gz" in made.file else text):
+        if not put_version(self.storage, made.file, gzip.compress(text) if zipped else text):
             raise Moved(f"Version {made.number} of {self.name} was made by another writer.")
         self._check_in_line(at, made, then)
         self.storage.put(_HINT, str(made.number).encode(), durable=False)
@@ -114,8 +112,7 @@ class PathLog(IcebergLog):
 
     def _hint(self) -> int | None:
         try:
-            with self.storage.open_read(_HINT) as source:
-                return int(source.read())
+            return int(content_of(self.storage, _HINT))
         except (SegmentMissing, ValueError):
             return None
 
@@ -126,15 +123,9 @@ class PathLog(IcebergLog):
         return None
 
     def _listed(self) -> list[_Version]:
-        found = (_VERSION.fullmatch(each.path) for each in self.storage.list(_FOLDER))
-        return [_Version(int(match[1]), match[0]) for match in found if match]
+        matches = (_VERSION.fullmatch(each.path) for each in self.storage.list(_FOLDER))
+        return [_Version(int(match[1]), match[0]) for match in matches if match]
 
     def _read(self, version: _Version) -> Metadata:
-        with self.storage.open_read(version.file) as source:
-            text = bytes(source.read())
+        text = content_of(self.storage, version.file)
         return Metadata(json.loads(gzip.decompress(text) if text[:2] == b"\x1f\x8b" else text))
-
-
-def _file(number: int, properties: Mapping[str, str]) -> str:
-    zipped = properties.get(_CODEC, "none").lower() == "gzip"
-    return f"{_FOLDER}/v{number}{'.gz' if zipped else ''}.metadata.json"

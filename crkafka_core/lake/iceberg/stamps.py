@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from crkafka_core.lake.iceberg.manifests import Counts, NextManifests
+from crkafka_core.lake.iceberg.manifests import NextManifests
 from crkafka_core.lake.iceberg.metadata import Metadata, SnapshotEntry
 from crkafka_core.lake.port import Stamp
 
@@ -18,23 +18,23 @@ _NUMBERS = ("permit", "token", "checkpoint", "settled", "version")
 
 def state(stamp: Stamp) -> dict[str, str]:
     """As properties of the table. One of two regions keeps the stamps of both."""
-    made = {_OWNER: str(stamp.owner)}
-    return made | {f"{_PROPERTY}{stamp.uid}.{stamp.table}": text(stamp)} if stamp.permit else made
+    kept = {f"{_PROPERTY}{stamp.uid}.{stamp.table}": text(stamp)} if stamp.permit else {}
+    return {_OWNER: str(stamp.owner), **kept}
 
 
 def owner(metadata: Metadata) -> int | None:
-    found = metadata.properties.get(_OWNER)
-    return int(found) if found and found.isdigit() else None
+    number = metadata.properties.get(_OWNER)
+    return int(number) if number and number.isdigit() else None
 
 
 def text(stamp: Stamp) -> str:
     return json.dumps(vars(stamp), separators=(",", ":"))
 
 
-def parsed(found: str | None) -> Stamp | None:
+def parsed(json_text: str | None) -> Stamp | None:
     """None for what is no stamp: a person may write anything there."""
     try:
-        content = json.loads(found or "")
+        content = json.loads(json_text or "")
         numbers = {name: int(content[name]) for name in _NUMBERS}
         return Stamp(uid=str(content["uid"]), table=str(content["table"]), **numbers)
     except (ValueError, KeyError, TypeError):
@@ -47,17 +47,13 @@ def of(snapshot: SnapshotEntry) -> Stamp | None:
 
 def last(metadata: Metadata, line: list[SnapshotEntry], uid: str, table: str) -> Stamp | None:
     """The latest of this region and table, among commits that lead to a version by these snapshots."""
-    ours = (s for s in _leading(metadata, line, f"{_PROPERTY}{uid}.{table}") if (s.uid, s.table) == (uid, table))
-    return max((s for s in ours if s.permit), key=lambda stamp: stamp.version, default=None)
-
-
-def _leading(metadata: Metadata, line: list[SnapshotEntry], key: str) -> Iterator[Stamp]:
-    """The property may be of a commit before which a user has gone back."""
-    numbers = {int(each["sequence-number"]) for each in line}
-    stamp = parsed(metadata.properties.get(key))
-    if stamp is not None and (stamp.version in numbers or stamp.version < min(numbers, default=1)):
-        yield stamp
-    yield from filter(None, map(of, line))
+    numbers, stamps = {int(each["sequence-number"]) for each in line}, list(map(of, line))
+    kept = parsed(metadata.properties.get(f"{_PROPERTY}{uid}.{table}"))
+    # The property may be of a commit before which a user has gone back.
+    if kept is not None and (kept.version in numbers or kept.version < min(numbers, default=1)):
+        stamps.append(kept)
+    ours = [s for s in stamps if s is not None and s.permit and (s.uid, s.table) == (uid, table)]
+    return max(ours, key=lambda stamp: stamp.version, default=None)
 
 
 _PARTS = {
@@ -87,16 +83,12 @@ def summary(
         for name, part in totals.items()
         if name in known
     }
+    appends = not (removed.files or added.delete_files or removed.delete_files)
+    operation = "append" if appends else "overwrite" if added.files else "delete"
     return {
-        "operation": _operation(added, removed) if changes_rows else "replace",
+        "operation": operation if changes_rows else "replace",
         **{name: str(value) for name, value in counts.items()},
         "total-equality-deletes": "0",
         **{f"{SUMMARY}.{name}": str(value) for name, value in info.items()},
         SUMMARY: text(stamp),
     }
-
-
-def _operation(added: Counts, removed: Counts) -> str:
-    if not removed.files and not added.delete_files and not removed.delete_files:
-        return "append"
-    return "overwrite" if added.files else "delete"

@@ -18,10 +18,9 @@ from typing import Any, cast
 import pyarrow as pa
 
 from crkafka_core.lake.iceberg import avro, columns, expiry, files, partitions, stamps
+from crkafka_core.lake.iceberg.files import Deletes, Source
 from crkafka_core.lake.iceberg.manifests import Manifests, NextManifests
-from crkafka_core.lake.iceberg.marks import Deletes, Source
-from crkafka_core.lake.iceberg.marks import write as write_marks
-from crkafka_core.lake.iceberg.metadata import MAIN, Folder, Metadata, SnapshotEntry, Update, check_written_here
+from crkafka_core.lake.iceberg.metadata import MAIN, Folder, Metadata, SnapshotEntry, Update
 from crkafka_core.lake.port import (
     KEYS,
     NO_CHANGE,
@@ -63,11 +62,10 @@ class IcebergLog(TableLog, ABC):
         """Where a version's metadata is."""
 
     def look(self, version: str = "") -> IcebergSnapshot | None:
-        found = self.newest()
-        if found is None:
+        newest = self._newest_writable()
+        if newest is None:
             return None
-        metadata, at = found
-        check_written_here(metadata, self.name)
+        metadata, at = newest
         head = metadata.head
         if version:
             head = next((s for s in metadata.snapshots.values() if s["sequence-number"] == int(version)), None)
@@ -77,16 +75,29 @@ class IcebergLog(TableLog, ABC):
 
     def expire(self, keep: Collection[int], older_than: float | None) -> int:
         older_than = time.time() - _KEPT_S if older_than is None else older_than
-        found = self.newest()
-        if found is None:
+        newest = self._newest_writable()
+        if newest is None:
             return 0
-        metadata, at = found
-        check_written_here(metadata, self.name)
+        metadata, at = newest
         if gone := expiry.by_age(metadata, keep, older_than):
             metadata, at = self.put(metadata, at, [{"action": "remove-snapshots", "snapshot-ids": gone}])
-        return expiry.delete_unreferenced(
-            Folder(self.storage, metadata.location), metadata, self.metadata_file(at), older_than
-        )
+        folder = Folder(self.storage, metadata.location)
+        return expiry.delete_unreferenced(folder, metadata, self.metadata_file(at), older_than)
+
+    def _newest_writable(self) -> tuple[Metadata, Any] | None:
+        """The table now; refused where these commits could not keep what it has."""
+        newest = self.newest()
+        if newest is None:
+            return None
+        metadata, _ = newest
+        if metadata.format_version not in (2, 3):
+            raise CannotCommit(
+                f"{self.name} is of Iceberg's format version {metadata.format_version}; versions 2 and 3 are written.",
+                hint="In Spark: ALTER TABLE … SET TBLPROPERTIES ('format-version' = '2').",
+            )
+        if "encryption.key-id" in metadata.properties:
+            raise CannotCommit(f"{self.name} is encrypted by Iceberg.", hint="Write it with Spark.")
+        return newest
 
 
 class IcebergSnapshot(Snapshot):
@@ -100,8 +111,9 @@ class IcebergSnapshot(Snapshot):
         self.version = number if number == last or head is not metadata.head else last + 1
         self.at = str(head["snapshot-id"]) if head else ""
         self.properties = metadata.properties
-        self.schema = columns.to_arrow(metadata.schema)
-        self.parts = partitions.parts_of(metadata.spec, metadata.schema)
+        self._schema = metadata.schema
+        self.schema = columns.to_arrow(self._schema)
+        self.parts = partitions.parts_of(metadata.spec, self._schema)
 
     def stamp(self, uid: str, table: str) -> Stamp | None:
         return stamps.last(self.metadata, [*self._line()], uid, table)
@@ -124,7 +136,7 @@ class IcebergSnapshot(Snapshot):
         return entries[::-1] if reached <= max(version + 1, 1) else None
 
     def files(self, numbers: tuple[int, int] | None = None) -> Iterable[DataFile]:
-        reader = files.Reader(self._folder, self.metadata.schema, self._specs, self._deletes)
+        reader = files.Reader(self._folder, self.metadata, self._deletes)
         for manifest, entry in self._manifests.live(0):
             file = reader.file(manifest, entry)
             bounds = file.numbers
@@ -142,14 +154,17 @@ class IcebergSnapshot(Snapshot):
         stamp = replace(stamp, version=number)
         summary = stamps.summary(then, self._head, stamp, change.info, changes_rows=change.changes_rows)
         made = self._write(then, summary, evolved["schema-id"])
-        forgotten = expiry.by_count(self.metadata, change.keep)
-        updates += [
-            {"action": "add-snapshot", "snapshot": made},
-            {"action": "set-snapshot-ref", "ref-name": MAIN, "type": "branch", "snapshot-id": then.snapshot},
-            *self._tag(stamp, then.snapshot),
-            {"action": "set-properties", "updates": {**self._names(evolved), **stamps.state(stamp)}},
-            *([{"action": "remove-snapshots", "snapshot-ids": forgotten}] if forgotten else []),
-        ]
+        properties, before = stamps.state(stamp), self.properties.get(columns.NAME_MAPPING)
+        if before is None or evolved is not self._schema:
+            properties[columns.NAME_MAPPING] = columns.name_mapping(evolved, before)
+        main = {"action": "set-snapshot-ref", "ref-name": MAIN, "type": "branch", "snapshot-id": then.snapshot}
+        updates += [{"action": "add-snapshot", "snapshot": made}, main]
+        if KEYS in self.properties and stamp.permit:
+            # Others' expiry leaves the version to which the next commit of a table with one row for each key may go back.
+            updates.append({**main, "ref-name": "crkafka", "type": "tag"})
+        updates.append({"action": "set-properties", "updates": properties})
+        if forgotten := expiry.by_count(self.metadata, change.keep):
+            updates.append({"action": "remove-snapshots", "snapshot-ids": forgotten})
         try:
             metadata, at = self.log.put(self.metadata, self._put_on, updates)
         except Moved:
@@ -157,51 +172,52 @@ class IcebergSnapshot(Snapshot):
             raise
         return IcebergSnapshot(self.log, metadata, at, metadata.head)
 
-    def _tag(self, stamp: Stamp, snapshot: int) -> list[Update]:
-        """Lets others' expiry leave the version to which the next commit of a table with one row for each key may go back."""
-        if KEYS not in self.properties or not stamp.permit:
-            return []
-        return [{"action": "set-snapshot-ref", "ref-name": "crkafka", "type": "tag", "snapshot-id": snapshot}]
-
     def _remove(self, then: NextManifests, gone: Collection[DataFile], marks: Mapping[DataFile, Marks]) -> None:
         """Files that leave the table, and marks that leave it with them or are replaced."""
         wanted = {self._folder.uri(file.path): file for file in (*gone, *marks)}
         near = {file.manifest for file in wanted.values() if isinstance(file, files.IcebergFile)}
-        found = self._manifests.find(wanted.keys(), near) if wanted else {}
+        listed = self._manifests.find(wanted.keys(), near) if wanted else {}
         changed = [
             path
             for path, file in wanted.items()
-            if path not in found or file.marks != self._deletes.marks(path, found[path][1]["sequence_number"])
+            if path not in listed or file.marks != self._deletes.marks(path, listed[path][1]["sequence_number"])
         ]
         if changed:
             raise Moved(
                 f"{self.log.name} does not have {len(changed)} files any more, with their marks, that are to change."
             )
-        sources = [s for path, (_, entry) in found.items() for s in self._deletes.of(path, entry["sequence_number"])]
-        listed = [found[self._folder.uri(file.path)] for file in gone]
-        then.remove([*listed, *(s.listed for s in sources if s.listed and not s.shared)])
+        sources = [s for path, (_, entry) in listed.items() for s in self._deletes.of(path, entry["sequence_number"])]
+        leaving = [listed[self._folder.uri(file.path)] for file in gone]
+        then.remove([*leaving, *(s.listed for s in sources if s.listed and not s.shared)])
         new: dict[int, list[dict[str, Any]]] = defaultdict(list)
         for file, rows in marks.items():
-            manifest, entry = found[self._folder.uri(file.path)]
-            self._check_shared(file, rows)
-            new[manifest["partition_spec_id"]].append(self._delete_file(then, entry["data_file"], rows))
+            manifest, entry = listed[self._folder.uri(file.path)]
+            # Marks in a file that has marks of other files too can become more, and not fewer.
+            before = file.marks.positions if file.marks else ()
+            shared = isinstance(before, Positions) and any(s.shared for s in cast("frozenset[Source]", before.places))
+            if shared and not set(before) <= set(rows.positions):
+                raise CannotCommit(
+                    f"Marks of {file.path} lie in one file with those of others, which another program wrote.",
+                    hint="CALL catalog.system.rewrite_position_delete_files(…) in Spark, then the table goes on by itself.",
+                )
+            new[manifest["partition_spec_id"]] += self._delete_files(then, entry["data_file"], rows)
         for spec_id, deletes in new.items():
-            then.add([each for each in deletes if each], spec_id)
+            then.add(deletes, spec_id)
 
     def _add(self, then: NextManifests, new: Sequence[NewFile], schema: columns.Schema) -> None:
         """A file that comes back may have had marks."""
         if not new:
             return
-        spec = self.metadata.partitioning(self.metadata.spec_id)
+        spec = self.metadata.partitioning(self.metadata.spec["spec-id"])
         entries = [files.new_entry(file, self._folder, schema, spec) for file in new]
         then.add(entries, spec.id)
         marked = [(e, f.marks) for e, f in zip(entries, new, strict=True) if isinstance(f, DataFile) and f.marks]
-        deletes = (self._delete_file(then, entry, marks) for entry, marks in marked)
-        then.add([each for each in deletes if each], spec.id)
+        then.add([each for entry, marks in marked for each in self._delete_files(then, entry, marks)], spec.id)
 
-    def _delete_file(self, then: NextManifests, file: Mapping[str, Any], marks: Marks) -> dict[str, Any]:
+    def _delete_files(self, then: NextManifests, file: Mapping[str, Any], marks: Marks) -> list[dict[str, Any]]:
+        """The file with the marks of a data file; none where it has no marks."""
         if not marks.positions:
-            return {}
+            return []
         if self.metadata.format_version > 2:
             raise CannotCommit(
                 f"{self.log.name} is of Iceberg's format version {self.metadata.format_version}, where rows are marked by Spark alone.",
@@ -209,20 +225,7 @@ class IcebergSnapshot(Snapshot):
             )
         name = f"data/{then.token}-deletes-{len(then.beside)}.parquet"
         then.beside.append(name)
-        return write_marks(self._folder, name, file["file_path"], marks.positions, file["partition"])
-
-    def _check_shared(self, file: DataFile, marks: Marks) -> None:
-        """Marks in a file that has marks of other files too can become more, and not fewer."""
-        before = file.marks.positions if file.marks else ()
-        if (
-            isinstance(before, Positions)
-            and any(s.shared for s in cast("frozenset[Source]", before.places))
-            and not set(before) <= set(marks.positions)
-        ):
-            raise CannotCommit(
-                f"Marks of {file.path} lie in one file with those of others, which another program wrote.",
-                hint="CALL catalog.system.rewrite_position_delete_files(…) in Spark, then the table goes on by itself.",
-            )
+        return [files.write_marks(self._folder, name, file["file_path"], marks.positions, file["partition"])]
 
     def _write(self, then: NextManifests, summary: Mapping[str, str], schema_id: int) -> SnapshotEntry:
         """Put the manifests; the snapshot with them."""
@@ -250,7 +253,7 @@ class IcebergSnapshot(Snapshot):
     def _touched(self, snapshot: SnapshotEntry) -> tuple[int, int] | None:
         """By the manifests that the snapshot made; a file without bounds may have rows of any checkpoint."""
         manifests, made = Manifests(self._folder, self.metadata, snapshot), snapshot["snapshot-id"]
-        reader = files.Reader(self._folder, self.metadata.schema, self._specs, Deletes(self._folder, manifests))
+        reader = files.Reader(self._folder, self.metadata, Deletes(self._folder, manifests))
         numbers = [
             reader.file(manifest, entry).numbers or _ANY
             for manifest in manifests.of(0)
@@ -275,30 +278,18 @@ class IcebergSnapshot(Snapshot):
     def _deletes(self) -> Deletes:
         return Deletes(self._folder, self._manifests)
 
-    @cached_property
-    def _specs(self) -> Mapping[int, partitions.Partitioning]:
-        found = self.metadata.content["partition-specs"]
-        return {each["spec-id"]: self.metadata.partitioning(each["spec-id"]) for each in found}
-
     def _schema_updates(self, wanted: pa.Schema | None) -> tuple[list[Update], columns.Schema]:
-        """The schema from this commit on, and how it gets into the table."""
-        now, last = self.metadata.schema, int(self.metadata.content["last-column-id"])
-        made = None if wanted is None else columns.evolved(now, wanted, last)
+        """How the schema gets into the table, and the one from this commit on."""
+        last = int(self.metadata.content["last-column-id"])
+        made = None if wanted is None else columns.evolved(self._schema, wanted, last)
         if made is None:
-            return [], now
+            return [], self._schema
         number = max(each["schema-id"] for each in self.metadata.content["schemas"]) + 1
         made = {**made, "schema-id": number}
-        last = max(last, columns.last_id(made))
         return [
-            {"action": "add-schema", "schema": made, "last-column-id": last},
+            {"action": "add-schema", "schema": made, "last-column-id": max(last, columns.last_id(made))},
             {"action": "set-current-schema", "schema-id": number},
         ], made
-
-    def _names(self, schema: columns.Schema) -> dict[str, str]:
-        before = self.properties.get(columns.NAME_MAPPING)
-        if before is not None and schema is self.metadata.schema:
-            return {}
-        return {columns.NAME_MAPPING: columns.name_mapping(schema, before)}
 
 
 _ANY = (0, 2**63 - 1)

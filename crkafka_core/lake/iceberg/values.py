@@ -28,8 +28,8 @@ def to_bytes(value: Any, kind: str) -> bytes:
         return value.bytes if isinstance(value, uuid.UUID) else bytes(value)
     if kind == "binary" or kind.startswith("fixed"):
         return bytes(value)
-    if found := _DECIMAL.fullmatch(kind):
-        unscaled = int(decimal.Decimal(value).scaleb(int(found[2]), _EXACT))
+    if match := _DECIMAL.fullmatch(kind):
+        unscaled = int(decimal.Decimal(value).scaleb(int(match[2]), _EXACT))
         return unscaled.to_bytes((unscaled + (unscaled < 0)).bit_length() // 8 + 1, "big", signed=True)
     return struct.pack(_PACKED.get(kind, "<q"), value)
 
@@ -47,8 +47,8 @@ def from_bytes(content: bytes, kind: Any) -> Any:
         return content != b"\0"
     if kind in ("float", "double"):
         return struct.unpack("<f" if len(content) == 4 else "<d", content)[0]
-    if found := _DECIMAL.fullmatch(str(kind)):
-        return decimal.Decimal(int.from_bytes(content, "big", signed=True)).scaleb(-int(found[2]), _EXACT)
+    if match := _DECIMAL.fullmatch(str(kind)):
+        return decimal.Decimal(int.from_bytes(content, "big", signed=True)).scaleb(-int(match[2]), _EXACT)
     number = int.from_bytes(content, "little", signed=True)
     if kind in ("int", "long"):
         return number

@@ -16,7 +16,8 @@ from pyiceberg.table import StaticTable
 
 from crkafka_core.config.catalogs import without_spark
 from crkafka_core.lake import audit, road
-from crkafka_core.lake.iceberg import expiry, open_catalog
+from crkafka_core.lake.iceberg import catalog as catalogs
+from crkafka_core.lake.iceberg import expiry
 from crkafka_core.lake.iceberg.catalog import CatalogLog
 from crkafka_core.lake.port import CannotCommit, Change, Marks, Moved, Part, TableUnavailable, Unknown
 from crkafka_core.verify import in_tables
@@ -186,8 +187,8 @@ def test_a_commit_that_is_refused_for_its_own_first_try_keeps_its_manifests(
 def test_the_settings_of_spark_open_the_same_catalog(settings: dict[str, str], expected: dict[str, str]) -> None:
     conf = {f"spark.sql.catalog.lake.{key}": value for key, value in settings.items()}
     conf["spark.sql.catalog.lake"] = "org.apache.iceberg.spark.SparkCatalog"
-    assert open_catalog.properties("lake", conf, {}) == expected
-    assert open_catalog.properties("other", conf, {}) == {}
+    assert catalogs.properties("lake", conf, {}) == expected
+    assert catalogs.properties("other", conf, {}) == {}
     assert without_spark("lake.bronze.orders", conf)
 
 
@@ -195,7 +196,7 @@ def test_the_storage_of_the_region_is_the_catalogs_unless_its_settings_say_other
     conf = {"spark.sql.catalog.lake.type": "rest", "spark.sql.catalog.lake.uri": "http://r"}
     conf["spark.sql.catalog.lake.s3.region"] = "eu-2"
     storage = {"endpoint": "minio:9000", "scheme": "http", "region": "eu-1", "secret_key": "k"}
-    assert open_catalog.properties("lake", conf, storage) == {
+    assert catalogs.properties("lake", conf, storage) == {
         "type": "rest",
         "uri": "http://r",
         "s3.endpoint": "http://minio:9000",
@@ -222,7 +223,7 @@ def test_a_table_in_a_catalog_that_only_spark_reaches_is_left_to_spark(settings:
 
 def test_a_catalog_whose_type_has_changed_since_is_refused_by_name() -> None:
     with pytest.raises(CannotCommit, match="lake is of type nessie"):
-        open_catalog.properties("lake", {"spark.sql.catalog.lake.type": "nessie"}, {})
+        catalogs.properties("lake", {"spark.sql.catalog.lake.type": "nessie"}, {})
 
 
 def offsets(records: pa.RecordBatch) -> pa.RecordBatch:
