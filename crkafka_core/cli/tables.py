@@ -66,7 +66,7 @@ _UP_TO_DATE = "every table has all checkpoints"
 
 def _each(names: Iterable[str], work: Callable[[str], T], text: Callable[[str, T], str], value: Any = None) -> Answer:
     """The work on several tables: one that is refused keeps no other from its turn. `value`: of the results, for JSON."""
-    from crkafka_core.lake.in_turn import each
+    from crkafka_core.lake.writing import each
 
     tried = each(names, work)
     lines = (text(name, done) for name, done in tried.done.items())

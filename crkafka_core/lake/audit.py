@@ -9,11 +9,11 @@ from functools import partial
 from crkafka_core.control import Reader
 from crkafka_core.lake import files, formats, keyed, standing
 from crkafka_core.lake.columns import keys_of, place_of
+from crkafka_core.lake.files import Staying
 from crkafka_core.lake.formats import Logs
 from crkafka_core.lake.handle import Handle
 from crkafka_core.lake.port import Snapshot, TableLog
 from crkafka_core.lake.standing import Standing
-from crkafka_core.lake.staying import Staying
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Region, Table
 from crkafka_core.plane import contents, permits, tables
@@ -137,7 +137,7 @@ def _compared(region: Handle, storage: Storage, snapshot: Snapshot, expected: _E
     strangers = {
         number
         for number in counted.rows
-        if not (staying.holds(number) and (number in expected.live or number <= expected.begins))
+        if not (staying.holds(number, number) and (number in expected.live or number <= expected.begins))
         and number not in expected.coming
     }
     wrong = {*miscounted(expected.rows, counted.rows), *(counted.doubled & expected.rows.keys())}

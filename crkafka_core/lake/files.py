@@ -1,18 +1,20 @@
-"""Data files that a commit adds: segments as they are, what is left of one, rows read from Kafka again (SPEC K6)."""
+"""Data files that a commit adds or takes out: segments as they are, what is left of a file, and whose its rows are (SPEC K6, C8)."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import date
 from itertools import chain
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from crkafka_core.lake.columns import PLACE, Place
 from crkafka_core.lake.port import CHECKPOINT, DataFile, NewFile
-from crkafka_core.lake.staying import Staying
 from crkafka_core.lake.vectors import Positions, as_array
 from crkafka_core.model.errors import Refused
 from crkafka_core.model.rows import Segment
@@ -24,6 +26,81 @@ from crkafka_core.segments.scan import scan_segment
 from crkafka_core.segments.storage import Storage
 
 _BOUNDS = (int, float, str, date)
+
+
+Interval = tuple[int, int]
+"""The lowest and the highest number in it."""
+
+
+@dataclass(frozen=True)
+class Staying:
+    """Numbers whose rows stay in a table; all others leave it."""
+
+    intervals: tuple[Interval, ...]
+    """Apart, in order."""
+    unnumbered: bool = True
+    """Rows without a number stay, too: others have written them, and a repair takes them out."""
+    erased: tuple[tuple[int, str, int, tuple[int, ...]], ...] = ()
+    """Records that leave: checkpoint, topic, partition, offsets."""
+    place: Place = PLACE
+    """Columns with a record's topic, partition and offset."""
+
+    @classmethod
+    def without_erased(cls, erased: Iterable[tuple[int, str, int, tuple[int, ...]]], place: Place) -> Staying:
+        """All rows but these."""
+        return cls(((0, 2**62),), erased=tuple(erased), place=place)
+
+    @property
+    def columns(self) -> list[str]:
+        """Columns by which a row stays or leaves."""
+        return [CHECKPOINT, *self.place] if self.erased else [CHECKPOINT]
+
+    @classmethod
+    def of(
+        cls, upto: int, dead: Iterable[Interval], without: Collection[int] = (), *, unnumbered: bool = True
+    ) -> Staying:
+        """The numbers to `upto`, without the dead intervals (after, upto] and without some more."""
+        gone = sorted([*((after + 1, last) for after, last in dead), *((number, number) for number in without)])
+        kept: list[Interval] = []
+        at = 1
+        for low, high in gone:
+            if low > at:
+                kept.append((at, min(low - 1, upto)))
+            at = max(at, high + 1)
+        kept.append((at, upto))
+        return cls(tuple((low, high) for low, high in kept if low <= high), unnumbered)
+
+    def holds(self, first: int, last: int) -> bool:
+        """Whether rows of these numbers stay."""
+        at = bisect_right(self.intervals, first, key=lambda each: each[0]) - 1
+        return at >= 0 and self.intervals[at][1] >= last
+
+    def of_file(self, file: DataFile) -> bool | None:
+        """Whether all rows of a file stay (True) or leave (False), by its bounds in the log; None: its rows have to be read."""
+        held, nulls = file.numbers, file.nulls.get(CHECKPOINT)
+        if held is None or nulls is None or any(held[0] <= number <= held[1] for number, *_ in self.erased):
+            return None
+        if self.holds(*held):
+            return True if self.unnumbered or not nulls else None
+        none = not any(low <= held[1] and high >= held[0] for low, high in self.intervals)
+        return False if none and not (nulls and self.unnumbered) else None
+
+    def mask(self, batch: pa.RecordBatch) -> np.ndarray:
+        """Which rows of a batch stay."""
+        column = batch.column(batch.schema.get_field_index(CHECKPOINT)).cast(pa.int64())
+        numbers = column.fill_null(0).to_numpy(zero_copy_only=False)
+        stays = np.zeros(len(numbers), bool)
+        for low, high in self.intervals:
+            stays |= (numbers >= low) & (numbers <= high)
+        if column.null_count:
+            nulls = column.is_null().to_numpy(zero_copy_only=False)
+            stays = stays | nulls if self.unnumbered else stays & ~nulls
+        for number, topic, partition, offsets in self.erased:
+            topics, partitions, positions = (batch.column(name) for name in self.place)
+            here = pc.and_(pc.equal(topics, topic), pc.equal(partitions, partition))
+            gone = pc.and_(here, pc.is_in(positions, pa.array(offsets, pa.int64())))
+            stays &= ~(gone.fill_null(False).to_numpy(zero_copy_only=False) & (numbers == number))
+        return stays
 
 
 def described(storage: Storage, path: str, size: int) -> NewFile:
@@ -89,14 +166,9 @@ def rows_of(
         ) from None
 
 
-def names(table: Storage, path: str) -> list[str]:
-    """The columns of a file."""
-    return read_footer.names(table, path)
-
-
 def numbers_of(table: Storage, file: DataFile) -> Iterator[pa.RecordBatch]:
     """The numbers of a file's rows; none in a file of others that has no such column."""
-    if CHECKPOINT in names(table, file.path):
+    if CHECKPOINT in read_footer.names(table, file.path):
         yield from rows_of(table, file, [CHECKPOINT], only=True)
     else:
         rows = read_footer.row_count(table, file.path) - (len(file.marks.positions) if file.marks else 0)
@@ -137,11 +209,10 @@ def rest_of(table: Storage, file: DataFile, staying: Staying, path: str) -> list
 
 def missing(table: Storage, files: Collection[DataFile]) -> set[str]:
     """Paths of files that are not in storage, or whose marks are not."""
-    there = {stored.path for stored in table.list("")}
-    return {file.path for file in files if not there.issuperset(_stored(file))}
-
-
-def _stored(file: DataFile) -> set[str]:
-    """The file, and those with its marks."""
-    positions = file.marks.positions if file.marks else ()
-    return {file.path, *(positions.files if isinstance(positions, Positions) else ())}
+    stored = {each.path for each in table.list("")}
+    lost = set[str]()
+    for file in files:
+        positions = file.marks.positions if file.marks else ()
+        if not stored.issuperset({file.path, *(positions.files if isinstance(positions, Positions) else ())}):
+            lost.add(file.path)
+    return lost

@@ -18,15 +18,16 @@ import pyarrow.compute as pc
 
 from crkafka_core.lake import files
 from crkafka_core.lake.columns import keys_of, place_in
+from crkafka_core.lake.files import Staying
 from crkafka_core.lake.handle import Handle
 from crkafka_core.lake.port import CHECKPOINT, Change, DataFile, Marks, NewFile, Snapshot, Stamp, TableLog
-from crkafka_core.lake.staying import Staying
 from crkafka_core.lake.vectors import Positions, as_array
 from crkafka_core.lake.write import Write
 from crkafka_core.model.errors import Refused
 from crkafka_core.model.rows import Table
 from crkafka_core.plane import permits
 from crkafka_core.plane.contents import State, how_to_refill
+from crkafka_core.segments import read_footer
 from crkafka_core.segments.errors import SegmentMissing
 
 Ids = npt.NDArray[np.int64]
@@ -123,7 +124,7 @@ class NewRecords:
         batches: list[pa.RecordBatch] = []
         rows: list[int] = []
         for file in new:
-            place = place_in(files.names(log.storage, file.path), table)
+            place = place_in(read_footer.names(log.storage, file.path), table)
             needed = list(dict.fromkeys([*names, CHECKPOINT, *place]))
             of = [*files.rows_of(log.storage, _unmarked(file), needed, only=True)]
             rows.append(sum(batch.num_rows for batch in of))

@@ -6,26 +6,41 @@ Rows of typed tables and of Arrow's shapes are made by a pool of processes, thos
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 import pyarrow as pa
 
 from crkafka_core.config.sections import TableConfig
 from crkafka_core.config.shapes import DEAD, GOOD, arrow_of, has_records, name_of, on_frames
 from crkafka_core.config.template import most_of
+from crkafka_core.config.typed import RegistryConfig
+from crkafka_core.decode import typed
 from crkafka_core.decode.batch import BadRecord
-from crkafka_core.decode.registry import RegistryAway
-from crkafka_core.lake import again, columns, files, standing, typed
-from crkafka_core.lake.columns import DELETED, RAW, followed, keys_of, parts_of, place_in, properties_of
+from crkafka_core.decode.decoders import Decoder
+from crkafka_core.decode.registry import Registry, RegistryAway
+from crkafka_core.decode.typed import Typing
+from crkafka_core.lake import files, standing
+from crkafka_core.lake.columns import (
+    DELETED,
+    RAW,
+    NoPlace,
+    followed,
+    keys_of,
+    parts_of,
+    place_in,
+    properties_of,
+    stored,
+)
 from crkafka_core.lake.handle import Handle
-from crkafka_core.lake.means import Maker, Means
+from crkafka_core.lake.means import Means, fetched
 from crkafka_core.lake.new_files import Output
-from crkafka_core.lake.port import CannotCommit, Moved, NewFile, Part, Snapshot, Stamp, TableLog, mark_of
-from crkafka_core.lake.transform import Identity, Shape, numbered
+from crkafka_core.lake.port import CannotCommit, Moved, NewFile, Snapshot, Stamp, TableLog, mark_of
+from crkafka_core.lake.transform import Identity, Shape, Transform, numbered
 from crkafka_core.lake.values import ByValue
-from crkafka_core.lake.worker import Made, Source, Task, make
+from crkafka_core.lake.worker import Made, Task, make
 from crkafka_core.model.errors import ConfigError, DataLoss
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Table
@@ -33,6 +48,11 @@ from crkafka_core.model.selection import Selection
 from crkafka_core.plane import contents, tables, templates
 from crkafka_core.plane.permits import Permit
 from crkafka_core.plane.reading import ReadPlan
+
+_BACK = 20
+"""Older versions of a schema that are looked at, at most."""
+_PATIENCE = 2.0
+"""Seconds of retries without an answer of the registry: the keeper tries again later, and other tables wait for this one's process."""
 
 
 @dataclass(frozen=True)
@@ -61,23 +81,18 @@ def folder_of_commit(permit: Permit) -> str:
 def as_they_are(region: Handle, means: Means, log: TableLog, permit: Permit) -> Files:
     """Segments, by a link or a copy, or in pieces by partition; what is archived is read from Kafka again."""
     plan, storage, folder = permit.plan, log.storage, folder_of_commit(permit)
-    if parts := parts_of(region.config, permit.table):
-        return Files(_in_pieces(means.sources(region, plan), Output(storage, folder, parts, RAW), plan.rows_for_tables))
-    made = files.adopted(region.storage(), plan.segments, plan, storage, folder)
-    return Files(made + again.fetched(means.fetch_of(region), plan, storage, folder))
-
-
-def _in_pieces(sources: Iterable[Source], output: Output, due: Mapping[int, int]) -> Sequence[NewFile]:
-    """New files with the records, each of one partition."""
-    made, transform = Made(), Identity()
+    if not (parts := parts_of(region.config, permit.table)):
+        adopted = files.adopted(region.storage(), plan.segments, plan, storage, folder)
+        return Files(adopted + fetched(means.fetch_of(region), plan, storage, folder))
+    made, transform, outputs = Made(), Identity(), {GOOD: Output(storage, folder, parts, RAW)}
     try:
-        for source in sources:
-            made.add(make(Task(source, transform, {GOOD: output}), transform.open()))
-        check_whole({GOOD: due}, made)
+        for source in means.sources(region, plan):
+            made.add(make(Task(source, transform, outputs), transform.open()))
+        check_whole({GOOD: plan.rows_for_tables}, made)
     except BaseException:
-        made.discard({GOOD: output})
+        made.discard(outputs)
         raise
-    return made.files.get(GOOD, [])
+    return Files(made.files.get(GOOD, []))
 
 
 def check_whole(due: Mapping[str, Mapping[int, int]], made: Made) -> None:
@@ -92,26 +107,6 @@ def check_whole(due: Mapping[str, Mapping[int, int]], made: Made) -> None:
                 )
 
 
-@dataclass(frozen=True)
-class _ByPool:
-    """A `Maker`: a transform, run by a pool of processes."""
-
-    region: Handle
-    means: Means
-    plan: ReadPlan
-    chosen: typed.Chosen
-
-    @property
-    def alarm(self) -> str:
-        return self.chosen.alarm
-
-    def schemas(self) -> Mapping[str, pa.Schema]:
-        return self.chosen.transform.schemas()
-
-    def make(self, outputs: Mapping[str, Output], check: Callable[[], object]) -> Made:
-        return self.means.files(self.region, self.plan, self.chosen.transform, outputs, check)
-
-
 def by_shape(
     region: Handle, means: Means, permits: Sequence[Permit], logs: Mapping[str, TableLog], check: Callable[[], object]
 ) -> dict[str, Files]:
@@ -119,54 +114,100 @@ def by_shape(
     plan, first = permits[0].plan, permits[0].table
     declared = configured(region, first)
     records = plan.selecting(Selection.of(topics=declared.topics))
-    with _named(declared.name):
+    with _naming(declared.name):
         snapshots = {name: log.look() for name, log in logs.items()}
         for permit in permits:  # before files are made, which each try of a table that is refused would leave behind
             standing.check(region, permit, snapshots[permit.table.name])
-        related = region.plane.read(lambda reader, _: tables.siblings(reader, first))
+        family = {t.output or GOOD: t for t in region.plane.read(lambda reader, _: tables.siblings(reader, first))}
+
+        good = family.get(GOOD)
+        shown = good and (snapshots[good.name] if good.name in snapshots else means.logs(region, good).look())
         if on_frames(declared.shape or ""):
-            of_output = {t.output or GOOD: t for t in related}
-            maker: Maker = means.frames_of(declared)(region.config, declared, records, of_output)
+            maker = means.frames_of(declared)(region.config, declared, records, family)
+            schemas, make_files, alarm = maker.schemas(), maker.make, ""
         else:
-            good = next((table for table in related if table.output in ("", GOOD)), None)
-            shown = good and (snapshots[good.name] if good.name in snapshots else means.logs(region, good).look())
-            maker = _ByPool(region, means, records, _choose(region, declared, first.shape, shown and shown.schema))
-        schemas = maker.schemas()
-        taken = _taken(declared, related) if declared.typed else _taken_by_shape(schemas, related)
+            transform, alarm = _transform(region, declared, first.shape, shown and shown.schema)
+            schemas, make_files = transform.schemas(), partial(means.files, region, records, transform)
+        taken = _taken(declared, family) if declared.typed else _taken_by_shape(schemas, declared.shape, family)
         outputs = _outputs(region, schemas, taken, permits, logs, snapshots)
         try:
-            made = maker.make(outputs, check) if records.segments or records.ranges else Made()
-            _check_whole(region, plan, declared, made)
-        except BaseException:  # each try would leave its files behind
-            _discard(outputs.values())
+            made = make_files(outputs, check) if records.segments or records.ranges else Made()
+            _check_outputs(region, plan, declared, made)
+        except BaseException:  # also files of tasks of Spark whose answer did not come, as another one failed
+            for output in outputs.values():
+                with suppress(Exception):
+                    for file in output.storage.list(output.folder):
+                        output.storage.delete(file.path)
             raise
-    return _by_table(permits, outputs, made, maker.alarm)
-
-
-def _discard(outputs: Iterable[Output]) -> None:
-    """Remove all files of a permit that made none: also those of tasks of Spark whose answer did not come, as another one failed."""
-    for output in outputs:
-        with suppress(Exception):
-            for stored in output.storage.list(output.folder):
-                output.storage.delete(stored.path)
-
-
-def _by_table(permits: Sequence[Permit], outputs: Mapping[str, Output], made: Made, alarm: str) -> dict[str, Files]:
-    checkpoints = permits[0].plan.checkpoints
-    counts = {name: {i: of[i] for i in checkpoints} for name, of in made.rows.items()}
-    none = dict.fromkeys(checkpoints, 0)
-    files: dict[str, Files] = {}
+    counts = {name: {i: rows[i] for i in plan.checkpoints} for name, rows in made.rows.items()}
+    none = dict.fromkeys(plan.checkpoints, 0)
+    by_table: dict[str, Files] = {}
     for permit in permits:
         name = permit.table.output or GOOD
-        of = outputs.get(name)
-        files[permit.table.name] = Files(
+        target = outputs.get(name)
+        by_table[permit.table.name] = Files(
             made.files.get(name, ()),
-            of and of.columns,
-            counts.get(name, none) if of else none,
+            target and target.columns,
+            counts.get(name, none) if target else none,
             counts.get(DEAD, {}) if name == GOOD else {},
             alarm if name == GOOD else "",
         )
-    return files
+    return by_table
+
+
+def _transform(
+    region: Handle, declared: TableConfig, shape: str, present: pa.Schema | None
+) -> tuple[Transform, str]:
+    if (template := region.config.template_of(shape)) is not None:
+        values, taken = region.plane.read(
+            lambda reader, _: (templates.values_of(reader, shape), templates.taken(reader))
+        )
+        return ByValue(template, shape, values, taken, max(0, most_of(template) - len(values))), ""
+    if has_records(shape):
+        return Identity(), ""
+    if function := arrow_of(shape):
+        return Shape(function), ""
+    return choose(declared, region.config.registry, present)
+
+
+def choose(table: TableConfig, registry: RegistryConfig | None, present: pa.Schema | None) -> tuple[Transform, str]:
+    """The transform of a typed table's rows, and an alarm where it is not by the newest version of its schema: why, naming both.
+
+    `present`: the table's columns; None: it has none yet. ConfigError where no version can be followed. Of a registry without a fixed
+    version an older one is used where the newest would change a column's kind: what it does not read is a dead letter, and the alarm
+    stays until a newer version fits.
+    """
+    how = table.typed
+    assert how is not None
+
+    def fitting(decoder: Decoder, kind: pa.StructType) -> Typing:
+        typing = Typing(decoder, kind, table.on_bad_record or "dead_letter", bool(table.keys))
+        if present is not None:
+            followed(table.name, present, numbered(typing.schemas()[GOOD]))
+        return typing
+
+    if not how.registered:
+        return fitting(*typed.of_file(how, table.name)), ""
+    assert registry is not None and how.subject is not None  # checked where the configuration is read
+    asked = Registry(registry.url, registry.user, registry.headers, _PATIENCE)
+    newest = asked.of_table(how)
+    try:
+        return fitting(*typed.of_schema(asked, how, newest)), ""
+    except ConfigError as error:
+        if how.version is not None or present is None or not newest.version:
+            raise
+        why = error
+    for number in range(newest.version - 1, max(0, newest.version - 1 - _BACK), -1):
+        try:
+            older = asked.version(how.subject, number, serialized=how.protobuf is not None)
+            typing = fitting(*typed.of_schema(asked, how, older))
+        except ConfigError:
+            continue
+        return typing, (
+            f"Version {newest.version} of {how.subject} does not fit table {table.name}: {why.message} "
+            f"Records are read by version {number}; what it does not read is a dead letter."
+        )
+    raise why
 
 
 def _outputs(
@@ -183,38 +224,41 @@ def _outputs(
         table, output, snapshot = permit.table, permit.table.output or GOOD, snapshots[permit.table.name]
         if output not in taken:
             continue
-        keys = keys_of(region.config, table)
+        log, keys = logs[table.name], keys_of(region.config, table)
         place = place_in(schemas[output].names, table)
         given, parts = _columns(table, schemas[output], keys, place), parts_of(region.config, table)
-        columns = _as_stored(table, logs[table.name], given)
+        columns = _as_stored(table, log, given)
         if missing := [part.column for part in parts if part.column not in columns.names]:
             raise ConfigError(
                 f"Table {table.name} is declared with partition_by: {missing[0]}, and its rows have no such column; they have "
                 f"{', '.join(columns.names)}.",
                 hint="Name another column, or give it in the shape. Nothing was written.",
             )
-        if snapshot is None and logs[table.name].placed_late:
-            _place(region, logs[table.name], permit, columns, parts)
         if snapshot is not None:
-            columns = followed(table.name, snapshot.schema, columns, widens=logs[table.name].widens)
+            columns = followed(table.name, snapshot.schema, columns, widens=log.widens)
             parts = tuple(snapshot.parts)
-        outputs[output] = Output(logs[table.name].storage, folder_of_commit(permit), parts, columns, keys, place)
+        elif log.placed_late:  # only the catalog of a table without rows knows where its files are to be
+            standing.check_place(table, None)
+            stamp = Stamp(permit.plan.uid, table.name, 0, mark_of(permit.commit.token), 0)
+            with suppress(Moved):
+                log.create(columns, parts, stamp, properties_of(region.config, table))
+        outputs[output] = Output(log.storage, folder_of_commit(permit), parts, columns, keys, place)
     return outputs
 
 
 def _as_stored(table: Table, log: TableLog, given: pa.Schema) -> pa.Schema:
     """Columns with the types that the table's format has for their values. Refused before the table is made where there is none."""
-    fields = list[pa.Field]()
-    for field in given:
+    columns = list[pa.Field]()
+    for column in given:
         try:
-            fields += log.stored(pa.schema([field.with_type(columns.stored(field.type))]))
-        except (columns.NoPlace, CannotCommit) as error:
+            columns += log.stored(pa.schema([column.with_type(stored(column.type))]))
+        except (NoPlace, CannotCommit) as error:
             why = error.message.rstrip(".") if isinstance(error, CannotCommit) else error
             raise ConfigError(
-                f"Column {field.name} of table {table.name} is {field.type}, which has no place in it: {why}.",
+                f"Column {column.name} of table {table.name} is {column.type}, which has no place in it: {why}.",
                 hint="Give it another type in the shape. Nothing was written.",
             ) from error
-    return pa.schema(fields)
+    return pa.schema(columns)
 
 
 def _columns(table: Table, given: pa.Schema, keys: Sequence[str], place: Sequence[str]) -> pa.Schema:
@@ -247,14 +291,6 @@ def _columns(table: Table, given: pa.Schema, keys: Sequence[str], place: Sequenc
     return numbered(pa.schema([column for column in given if column.name != DELETED]))
 
 
-def _place(region: Handle, log: TableLog, permit: Permit, columns: pa.Schema, parts: Sequence[Part]) -> None:
-    """Make a table without rows, since only its catalog knows where its files are to be."""
-    standing.check_place(permit.table, None)
-    with suppress(Moved):
-        stamp = Stamp(permit.plan.uid, permit.table.name, 0, mark_of(permit.commit.token), 0)
-        log.create(columns, parts, stamp, properties_of(region.config, permit.table))
-
-
 def configured(region: Handle, table: Table) -> TableConfig:
     """The configuration of the table with this one's shape."""
     name = name_of(table.shape) or table.name
@@ -268,48 +304,33 @@ def configured(region: Handle, table: Table) -> TableConfig:
     return declared
 
 
-def _choose(region: Handle, declared: TableConfig, shape: str, there: pa.Schema | None) -> typed.Chosen:
-    if (template := region.config.template_of(shape)) is not None:
-        return typed.Chosen(_by_value(region, template, shape))
-    if has_records(shape):
-        return typed.Chosen(Identity())
-    function = arrow_of(shape)
-    return typed.Chosen(Shape(function)) if function else typed.choose(declared, region.config.registry, there)
-
-
-def _by_value(region: Handle, template: TableConfig, shape: str) -> ByValue:
-    values, taken = region.plane.read(lambda reader, _: (templates.values_of(reader, shape), templates.taken(reader)))
-    return ByValue(template, shape, values, taken, max(0, most_of(template) - len(values)))
-
-
 def first_columns(region: Handle, means: Means, log: TableLog, table: Table) -> Files:
-    """For a fence: of a partitioned table that is not there, which cannot be made without its columns."""
+    """For a fence: of a partitioned table that is not in its place, which cannot be made without its columns."""
     if not table.shape or not parts_of(region.config, table) or log.look() is not None:
         return NOTHING
     declared, output = configured(region, table), table.output or GOOD
     if on_frames(table.shape):
         schemas = means.frames_of(declared)(region.config, declared, None, {output: table}).schemas()
     else:
-        schemas = _choose(region, declared, table.shape, None).transform.schemas()
+        schemas = _transform(region, declared, table.shape, None)[0].schemas()
     return Files(columns=_as_stored(table, log, numbered(schemas[output])))
 
 
-def _taken(declared: TableConfig, family: Sequence[Table]) -> set[str]:
+def _taken(declared: TableConfig, family: Mapping[str, Table]) -> set[str]:
     """Outputs that have a table. Dead letters are rows of theirs only while they are kept."""
-    taken, keeps = {table.output or GOOD for table in family}, declared.on_bad_record in (None, "dead_letter")
-    if keeps and DEAD not in taken:
+    keeps = declared.on_bad_record in (None, "dead_letter")
+    if keeps and DEAD not in family:
         raise ConfigError(
             f"Table {declared.name} keeps dead letters, and no table is declared for them.",
             hint="`crkafka init` declares it, with the configuration of today.",
         )
-    return taken if keeps else taken - {DEAD}
+    return {*family} if keeps else {*family} - {DEAD}
 
 
-def _taken_by_shape(given: Collection[str], family: Sequence[Table]) -> set[str]:
+def _taken_by_shape(given: Collection[str], shape: str | None, family: Mapping[str, Table]) -> set[str]:
     """Refused unless each output has its table and each table its output."""
-    shape, taken = family[0].shape, {table.output or GOOD for table in family}
-    for name in sorted(set(given) ^ taken):
-        if name in taken:
+    for name in sorted(set(given) ^ family.keys()):
+        if name in family:
             raise ConfigError(
                 f"A table takes the output {name} of the shape {shape}, which gives {', '.join(given)}.",
                 hint="Return it from the shape, or name another output.",
@@ -318,43 +339,43 @@ def _taken_by_shape(given: Collection[str], family: Sequence[Table]) -> set[str]
             f"The shape {shape} gives rows as {name}, which no table takes.",
             hint=f'Declare a table with shape: "{shape}" and output: {name}, or leave it out of what the shape returns.',
         )
-    return taken
+    return {*family}
 
 
 @contextmanager
-def _named(name: str) -> Iterator[None]:
-    """Says of which table a decoder's error is."""
+def _naming(table: str) -> Iterator[None]:
+    """Name the table in a decoder's error."""
     try:
         yield
     except (BadRecord, RegistryAway, ConfigError) as error:
-        if f"able {name}" in error.message:
+        if f"able {table}" in error.message:
             raise
-        raise type(error)(f"Table {name}: {error.message}", hint=error.hint) from error
+        raise type(error)(f"Table {table}: {error.message}", hint=error.hint) from error
 
 
 def without_records(region: Handle, permit: Permit) -> bool:
     """Whether none were merged for the table: nothing has to be committed."""
     topics = configured(region, permit.table).topics if permit.plan.rows and permit.table.shape else None
-    return not (permit.plan.rows if topics is None else any(due(region, permit.plan, topics).values()))
+    return not (permit.plan.rows if topics is None else any(_due(region, permit.plan, topics).values()))
 
 
-def due(region: Handle, plan: ReadPlan, topics: Collection[str] | None) -> dict[int, int]:
+def _due(region: Handle, plan: ReadPlan, topics: Collection[str] | None) -> Mapping[int, int]:
     """Checkpoint → records that were merged of these topics, and not erased."""
     if topics is None:
         return plan.rows_for_tables
-    found = region.plane.read(lambda reader, row: contents.of_topics(reader, row, plan.filled, topics))
-    return {**dict.fromkeys(plan.checkpoints, 0), **found}
+    merged = region.plane.read(lambda reader, row: contents.of_topics(reader, row, plan.filled, topics))
+    return {**dict.fromkeys(plan.checkpoints, 0), **merged}
 
 
-def _check_whole(region: Handle, plan: ReadPlan, declared: TableConfig, made: Made) -> None:
+def _check_outputs(region: Handle, plan: ReadPlan, declared: TableConfig, made: Made) -> None:
     """Every record that was merged, and not erased, is in exactly one output; a shape with one may leave rows out."""
-    for checkpoint, rows in due(region, plan, declared.topics).items():
-        given = sum(of[checkpoint] for of in made.rows.values())
-        by_shape_of_user = arrow_of(declared.shape or "") or on_frames(declared.shape or "")
-        whole = not by_shape_of_user or len(made.rows) > 1
-        came = rows if on_frames(declared.shape or "") else made.records[checkpoint]  # Spark's tasks count as they read
+    by_frames = on_frames(declared.shape or "")
+    whole = not (by_frames or arrow_of(declared.shape or "")) or len(made.rows) > 1
+    for checkpoint, rows in _due(region, plan, declared.topics).items():
+        given = sum(counts[checkpoint] for counts in made.rows.values())
+        came = rows if by_frames else made.records[checkpoint]  # Spark's tasks count as they read
         if rows != came or (whole and given != rows):
-            each = ", ".join(f"{of[checkpoint]} {name}" for name, of in made.rows.items())
+            each = ", ".join(f"{counts[checkpoint]} {name}" for name, counts in made.rows.items())
             raise DataLoss(
                 f"Table {declared.name}: {plural(came, 'record')} of checkpoint {checkpoint} came, and {given} rows were made of them "
                 f"({each}); {rows} were merged, and not erased.",

@@ -18,6 +18,7 @@ from crkafka_core.control import Reader, Tx
 from crkafka_core.lake import keyed, made, standing, writing
 from crkafka_core.lake.audit import TableAudit
 from crkafka_core.lake.columns import PLACE, keys_of, place_of
+from crkafka_core.lake.files import Staying
 from crkafka_core.lake.handle import Handle
 from crkafka_core.lake.hold import Hold
 from crkafka_core.lake.keyed import KeyedWrite
@@ -26,7 +27,6 @@ from crkafka_core.lake.means import MEANS as MEANS
 from crkafka_core.lake.means import Means as Means
 from crkafka_core.lake.port import Snapshot, TableLog
 from crkafka_core.lake.standing import Standing
-from crkafka_core.lake.staying import Staying
 from crkafka_core.lake.values import NewValues
 from crkafka_core.lake.write import Write
 from crkafka_core.lake.writing import Committed, PermitOutdated, Written

@@ -13,9 +13,9 @@ from crkafka_core.config.shapes import topic_of
 from crkafka_core.control import Reader
 from crkafka_core.lake import files
 from crkafka_core.lake.columns import Place, keys_of, parts_of
+from crkafka_core.lake.files import Staying
 from crkafka_core.lake.handle import Handle
 from crkafka_core.lake.port import CHECKPOINT, KEYS, DataFile, Snapshot, Stamp, TableLog, mark_of
-from crkafka_core.lake.staying import Staying
 from crkafka_core.lake.writing import PermitOutdated
 from crkafka_core.model.errors import LeaseLost, Refused, WentBack
 from crkafka_core.model.rows import Region, Table, TableCommit

@@ -16,12 +16,12 @@ import pyarrow as pa
 
 from crkafka_core.lake import files, standing
 from crkafka_core.lake.columns import NUMBER, RAW, followed, parts_of, properties_of
+from crkafka_core.lake.files import Staying
 from crkafka_core.lake.handle import Handle
 from crkafka_core.lake.hold import Hold
 from crkafka_core.lake.made import NOTHING, Files, folder_of_commit
 from crkafka_core.lake.port import Change, Moved, Snapshot, Stamp, TableLog, TableUnavailable, Unknown, mark_of
 from crkafka_core.lake.standing import Standing
-from crkafka_core.lake.staying import Staying
 from crkafka_core.model.errors import Refused
 from crkafka_core.plane import tables
 from crkafka_core.plane.permits import Permit

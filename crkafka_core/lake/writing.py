@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 from crkafka_core.control import Tx
 from crkafka_core.holder import holder
@@ -15,6 +16,7 @@ from crkafka_core.member.outside_sql import look_outside
 from crkafka_core.model import limits
 from crkafka_core.model.errors import CrkafkaError, LeaseLost, Refused
 from crkafka_core.model.plural import plural
+from crkafka_core.model.redaction import redact
 from crkafka_core.model.rows import Table
 from crkafka_core.plane import permits, reading, restored
 from crkafka_core.plane import tables as plane
@@ -23,6 +25,7 @@ from crkafka_core.plane.restored import Seen
 from crkafka_core.segments import owner
 
 _log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -114,7 +117,15 @@ def commit(region: Handle, ask: Ask, write: Write, *, token: str = "") -> Pass:
     """
     refuse_copy(region)
     token = token or f"pass-{region.runtime.unique()}"
-    given, held = region.plane.do(lambda tx: _permits_and_reading(tx, ask, token))
+
+    def begin(tx: Tx) -> tuple[Sequence[Permit], reading.Reading | None]:
+        """In one transaction: nothing that is to be read may be retired in between (SPEC T1)."""
+        if not (given := ask(tx, token)):
+            return given, None
+        length, ids = limits.of(tx.region()).driver_lease, given[0].plan.checkpoints
+        return given, reading.take(tx, holder=holder(), token=f"{token}-reads", length=length, ids=ids)
+
+    given, held = region.plane.do(begin)
     outcome, by_name = Pass(), {permit.table.name: permit for permit in given}
     if held is None:
         return outcome
@@ -196,15 +207,6 @@ def refuse_copy(region: Handle, *, deletes: bool = False) -> None:
         region.plane.do(lambda tx: restored.check(tx, seen, by=holder()))
 
 
-def _permits_and_reading(tx: Tx, ask: Ask, token: str) -> tuple[Sequence[Permit], reading.Reading | None]:
-    """Permits, and a reader's lease on what they read, in one transaction (SPEC T1)."""
-    given = ask(tx, token)
-    if not given:
-        return given, None
-    length, ids = limits.of(tx.region()).driver_lease, given[0].plan.checkpoints
-    return given, reading.take(tx, holder=holder(), token=f"{token}-reads", length=length, ids=ids)
-
-
 def _writing(region: Handle, given: Sequence[Permit]) -> Hold:
     return Hold(
         lambda: region.plane.do(lambda tx: [permits.renew(tx, permit) for permit in given]),
@@ -225,3 +227,33 @@ def give_up(region: Handle, permit: Permit, error: BaseException) -> None:
         region.plane.do(lambda tx: permits.fail_commit(tx, permit, f"{type(error).__name__}: {error}"[:500]))
     except CrkafkaError as refused:
         _log.warning("commit %s to table %s ends by its lease: %s", permit.commit.number, permit.table.name, refused)
+
+
+@dataclass(frozen=True)
+class Tried(Generic[T]):
+    """Work on several tables, one after the other."""
+
+    done: dict[str, T]
+    """By table."""
+    refused: list[CrkafkaError]
+
+    def end(self, tell: Callable[[str], None]) -> None:
+        """Raise the worst refusal, if there is one, after `tell` got the others; tables of one shape are refused for one reason."""
+        if not self.refused:
+            return
+        worst = max(self.refused, key=lambda error: error.exit_code)
+        for text in dict.fromkeys(map(str, self.refused)):
+            if text != str(worst):
+                tell(redact(text))
+        raise worst
+
+
+def each(names: Iterable[str], work: Callable[[str], T]) -> Tried[T]:
+    """Do it for each of these tables: one that is refused keeps no other from its turn."""
+    tried = Tried[T]({}, [])
+    for name in names:
+        try:
+            tried.done[name] = work(name)
+        except CrkafkaError as error:
+            tried.refused.append(error)
+    return tried

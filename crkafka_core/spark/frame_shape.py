@@ -58,8 +58,6 @@ def means(spark: SparkSession | None) -> Means:
 class FrameShape:
     """The `Maker` of files of one shape, for the records of one pass."""
 
-    alarm = ""
-
     def __init__(
         self,
         spark: SparkSession,

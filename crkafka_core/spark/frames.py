@@ -13,9 +13,9 @@ from pyspark.sql import DataFrame, SparkSession
 from crkafka_core.config.region_config import RegionConfig
 from crkafka_core.holder import holder
 from crkafka_core.lake import erase
-from crkafka_core.lake.again import check_held
 from crkafka_core.lake.handle import Handle
 from crkafka_core.lake.hold import Hold, keeping
+from crkafka_core.lake.means import check_held
 from crkafka_core.model import limits
 from crkafka_core.model.selection import Moment, Selection
 from crkafka_core.plane import reading

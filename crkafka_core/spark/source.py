@@ -23,8 +23,8 @@ from crkafka_core.config.region_config import RegionConfig
 from crkafka_core.control import Reader
 from crkafka_core.holder import holder
 from crkafka_core.lake import erase
-from crkafka_core.lake.again import check_held
 from crkafka_core.lake.handle import Opened
+from crkafka_core.lake.means import check_held
 from crkafka_core.model.errors import ConfigError, NoSuchCheckpoint
 from crkafka_core.model.rows import Checkpoint, Region
 from crkafka_core.model.selection import Selection

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import dagster as dg
 from pydantic import Field
 
-from crkafka_core.lake.in_turn import each
+from crkafka_core.lake.writing import each
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.plural import plural
 from crkafka_core.plane import reading

@@ -11,7 +11,7 @@ import yaml
 from deltalake import DeltaTable, write_deltalake
 
 from checkpoints_db import initialise, open_store
-from crkafka_core.lake.in_turn import each
+from crkafka_core.lake.writing import each
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.rows import Table
 from crkafka_core.model.segment import segment_path

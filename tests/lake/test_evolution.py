@@ -13,7 +13,7 @@ from crkafka_core.config.sections import TableConfig
 from crkafka_core.config.typed import RegistryConfig
 from crkafka_core.decode.typed import Typing
 from crkafka_core.lake.columns import followed
-from crkafka_core.lake.typed import choose
+from crkafka_core.lake.made import choose
 from crkafka_core.model.errors import ConfigError
 from tests.rigs.schema_registry import FakeRegistry
 
@@ -82,22 +82,22 @@ def test_an_incompatible_version_is_not_followed_and_an_alarm_names_both(registr
     table = TableConfig.model_validate({"name": "typed", "format": "delta", "path": "/t", "typed": typed})
     where = RegistryConfig(url=registry.url)
     says(1, id="long")
-    first = choose(table, where, None)
-    assert (first.columns.names[0], first.columns.names[-1], first.alarm) == ("crkafka_checkpoint", "id", "")
+    first, alarm = choose(table, where, None)
+    assert (first.schemas()["good"].names[-1], alarm) == ("id", "")
     says(2, id="long", who="string")
-    second = choose(table, where, first.columns)
-    assert (second.columns.names[-1], second.alarm) == ("who", "")
+    second, alarm = choose(table, where, first.schemas()["good"])
+    assert (second.schemas()["good"].names[-1], alarm) == ("who", "")
     says(4, id="string", who="string")  # version 3 was deleted
-    third = choose(table, where, second.columns)
-    assert third.columns == second.columns
-    assert [(f.name, f.type) for f in third.transform.kind] == [("id", pa.int64()), ("who", pa.string())]
-    assert third.alarm == (
+    third, alarm = choose(table, where, second.schemas()["good"])
+    assert isinstance(third, Typing)
+    assert third.schemas() == second.schemas()
+    assert [(f.name, f.type) for f in third.kind] == [("id", pa.int64()), ("who", pa.string())]
+    assert alarm == (
         "Version 4 of orders-value does not fit table typed: Table typed cannot follow its schema: column id is int64 and "
         "would become string. Records are read by version 2; what it does not read is a dead letter."
     )
-    assert isinstance(third.transform, Typing)
     fixed = table.model_copy(update={"typed": table.typed and table.typed.model_copy(update={"version": 4})})
     with pytest.raises(ConfigError, match="column id is int64 and would become string"):
-        choose(fixed, where, second.columns)
+        choose(fixed, where, second.schemas()["good"])
     says(5, id="long", who="string", vip="boolean")
-    assert choose(table, where, third.columns).columns.names[-1] == "vip"
+    assert choose(table, where, third.schemas()["good"])[0].schemas()["good"].names[-1] == "vip"
