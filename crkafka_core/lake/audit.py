@@ -12,13 +12,11 @@ from crkafka_core.lake.columns import keys_of, place_of
 from crkafka_core.lake.files import Staying
 from crkafka_core.lake.formats import Logs
 from crkafka_core.lake.handle import Handle
-from crkafka_core.lake.port import Snapshot, TableLog
+from crkafka_core.lake.port import Snapshot
 from crkafka_core.lake.standing import Standing
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Region, Table
 from crkafka_core.plane import contents, permits, tables
-from crkafka_core.plane.contents import state_at
-from crkafka_core.segments.storage import Storage
 
 LOOKS = 5
 """Times that a commit may come between the look at the table and the one at SQL."""
@@ -62,19 +60,15 @@ def in_words(audit: TableAudit) -> list[str]:
     """What an audit found, in words."""
     more = [checkpoint for checkpoint in audit.changed if checkpoint not in audit.miscounted]
     changing = f", with rows of checkpoints {_list(more)}" if more else ""
-    return [
-        text
-        for text in (
-            f"rows of checkpoints that it should not hold ({_list(audit.strangers)})" if audit.strangers else "",
-            f"other rows than were merged of checkpoints {_list(audit.miscounted)}" if audit.miscounted else "",
-            f"{plural(audit.foreign, 'commit')} of another program{changing}" if audit.foreign else "",
-            f"{plural(audit.unknown, 'row')} of no checkpoint that belongs there" if audit.unknown else "",
-            f"{plural(len(audit.lost), 'data file is', 'data files are')} not in storage, or marks of deleted rows in them"
-            if audit.lost
-            else "",
-        )
-        if text
-    ]
+    lost = plural(len(audit.lost), "data file is", "data files are")
+    texts = (
+        (audit.strangers, f"rows of checkpoints that it should not hold ({_list(audit.strangers)})"),
+        (audit.miscounted, f"other rows than were merged of checkpoints {_list(audit.miscounted)}"),
+        (audit.foreign, f"{plural(audit.foreign, 'commit')} of another program{changing}"),
+        (audit.unknown, f"{plural(audit.unknown, 'row')} of no checkpoint that belongs there"),
+        (audit.lost, f"{lost} not in storage, or marks of deleted rows in them"),
+    )
+    return [text for wrong, text in texts if wrong]
 
 
 def _list(ids: Sequence[int]) -> str:
@@ -87,6 +81,10 @@ class _Expected:
     """A table as SQL has it."""
 
     table: Table
+    permit: int
+    """Of the commit that the table shows."""
+    settled: int
+    """Up to this version of the table others' commits are settled."""
     rows: Mapping[int, int]
     """Checkpoint → rows that the table has to have."""
     live: frozenset[int]
@@ -98,41 +96,53 @@ class _Expected:
     last: int
     """Number of the last acknowledged commit that wrote anything."""
 
+    @classmethod
+    def of(cls, name: str, snapshot: Snapshot | None, reader: Reader, row: Region) -> _Expected:
+        """Refused where the table is newer than SQL."""
+        table = tables.of(reader, name)
+        stamp = None if snapshot is None else snapshot.stamp(row.uid, name)
+        if stamp is not None and standing.standing(reader, table, stamp) is Standing.NEWER:
+            raise standing.newer(table, stamp)
+        live = contents.live_in(reader, row, table)
+        return cls(
+            table,
+            0 if stamp is None else stamp.permit,
+            -1 if stamp is None else stamp.settled,
+            standing.due(reader, table, live),
+            frozenset(live),
+            begins=min(contents.before_line(reader, row), table.acknowledged),
+            coming=frozenset(i for i in reader.line(row.head) if i > table.acknowledged),
+            last=permits.last_number(reader, table),
+        )
+
 
 def look(region: Handle, name: str, logs: Logs = formats.open_log) -> TableAudit:
     """Count the rows of a table by the number of their checkpoint; by the log alone, but for files with several."""
     for _ in range(LOOKS):  # first the table, then SQL: what came into the table before is acknowledged by then
         log = logs(region, region.plane.read(lambda reader, row: tables.of(reader, name)))
         snapshot = log.look()
-        expected = region.plane.read(partial(_expected, name, snapshot))
+        expected = region.plane.read(partial(_Expected.of, name, snapshot))
         table = expected.table
         if not table.version or (snapshot is not None and int(table.version) <= snapshot.version):
             break
     standing.check_place(table, snapshot)
+    by_key = keys_of(region.config, table)
     if snapshot is None:
-        if keys_of(region.config, table):
-            return TableAudit()
-        return TableAudit(miscounted=tuple(sorted(c for c, rows in expected.rows.items() if rows)))
+        lacking = () if by_key else (c for c, rows in expected.rows.items() if rows)
+        return TableAudit(miscounted=tuple(sorted(lacking)))
     standing.check_columns(region, table, snapshot)
-    return _compared(region, log.storage, snapshot, expected)
-
-
-def _compared(region: Handle, storage: Storage, snapshot: Snapshot, expected: _Expected) -> TableAudit:
-    table = expected.table
-    stamp = snapshot.stamp(region.plane.read(lambda _, row: row.uid), table.name)
-    permit = stamp.permit if stamp is not None else 0
-    if expected.last > permit:
-        raise standing.older_copy(table, permit, str(expected.last))
-    entries = snapshot.since(-1 if stamp is None else stamp.settled)
+    if expected.last > expected.permit:
+        raise standing.older_copy(table, expected.permit, str(expected.last))
+    entries = snapshot.since(expected.settled)
     foreign = [entry for entry in entries or () if entry.stamp is None and entry.changes_rows]
-    there = list(snapshot.files())
-    lost, version = tuple(sorted(files.missing(storage, there))), str(snapshot.version)
-    if keys_of(region.config, table):
+    present = list(snapshot.files())
+    lost, version = tuple(sorted(files.missing(log.storage, present))), str(snapshot.version)
+    if by_key:
         # A count does not show whether each row is its key's last one: where the log is incomplete, rows may have changed.
         return TableAudit(foreign=len(foreign) if entries is not None else 1, lost=lost, version=version)
     # Where the log was cleaned of what others did, each record is counted.
     distinct = place_of(table) if entries is None else None
-    counted = standing.count(storage, (f for f in there if f.path not in lost), distinct=distinct)
+    counted = standing.count(log.storage, (f for f in present if f.path not in lost), distinct=distinct)
     staying = standing.staying_at(region, table.acknowledged)
     strangers = {
         number
@@ -147,27 +157,14 @@ def _compared(region: Handle, storage: Storage, snapshot: Snapshot, expected: _E
     touched = [entry.touched for entry in foreign if entry.touched is not None]
     changed = [c for c, rows in expected.rows.items() if rows and any(low <= c <= high for low, high in touched)]
     return TableAudit(
-        strangers=tuple(sorted(strangers)),
-        miscounted=tuple(sorted(wrong)),
-        foreign=len(foreign),
-        unknown=counted.unnumbered,
-        changed=tuple(sorted(changed)),
-        lost=lost,
-        version=version,
+        tuple(sorted(strangers)),
+        tuple(sorted(wrong)),
+        len(foreign),
+        counted.unnumbered,
+        tuple(sorted(changed)),
+        lost,
+        version,
     )
-
-
-def _expected(name: str, snapshot: Snapshot | None, reader: Reader, row: Region) -> _Expected:
-    """Refused where the table is newer than SQL."""
-    table = tables.of(reader, name)
-    stamp = None if snapshot is None else snapshot.stamp(row.uid, name)
-    if stamp is not None and standing.standing(reader, table, stamp) is Standing.NEWER:
-        raise standing.newer(table, stamp)
-    begins = min(contents.before_line(reader, row), table.acknowledged)
-    coming = frozenset(i for i in reader.line(row.head) if i > table.acknowledged)
-    live = contents.live_in(reader, row, table)
-    rows = standing.due(reader, table, live)
-    return _Expected(table, rows, frozenset(live), begins, coming, permits.last_number(reader, table))
 
 
 @dataclass(frozen=True)
@@ -188,23 +185,17 @@ def visible(region: Handle, table: Table, logs: Logs = formats.open_log) -> View
         return None
     if table.version == str(snapshot.version) and not table.owes_fence:
         return View(snapshot.at, None)
-    if keys_of(region.config, table):
-        return _acknowledged(region, table, log, snapshot)
-
-    def ask(reader: Reader, row: Region) -> int:
-        return contents.common(reader, row, tables.of(reader, table.name).acknowledged)
-
-    return View(snapshot.at, standing.staying_at(region, region.plane.read(ask)))
-
-
-def _acknowledged(region: Handle, table: Table, log: TableLog, snapshot: Snapshot) -> View | None:
-    """The version that counts: rows that came over others since cannot be left out."""
-    state = region.plane.read(lambda reader, row: state_at(reader, row, tables.of(reader, table.name)))
+    if not keys_of(region.config, table):
+        holds = region.plane.read(
+            lambda reader, row: contents.common(reader, row, tables.of(reader, table.name).acknowledged)
+        )
+        return View(snapshot.at, standing.staying_at(region, holds))
+    # Rows that came over others since cannot be left out: what counts is a version.
+    state = region.plane.read(lambda reader, row: contents.state_at(reader, row, tables.of(reader, table.name)))
     if not state.version:
         return None
-    if keyed.untouched_since(snapshot, int(state.version)):
-        return View(snapshot.at, None)
-    older = log.look(state.version)
-    if older is None:
+    if not keyed.untouched_since(snapshot, int(state.version)):
+        snapshot = log.look(state.version)
+    if snapshot is None:
         raise keyed.gone_for_good(table, state, "the table's log does not have it any more")
-    return View(older.at, None)
+    return View(snapshot.at, None)

@@ -26,7 +26,7 @@ from crkafka_core.lake.columns import conformed, keys_of
 from crkafka_core.lake.formats import Logs
 from crkafka_core.lake.handle import Handle
 from crkafka_core.lake.hold import Hold, keeping
-from crkafka_core.lake.port import Change, DataFile, NewFile, Stamp, TableLog, mark_of
+from crkafka_core.lake.port import Change, DataFile, Stamp, TableLog, mark_of
 from crkafka_core.lake.write import look_until_done
 from crkafka_core.model.errors import LeaseHeld, Refused
 from crkafka_core.model.plural import plural
@@ -63,7 +63,6 @@ class Maintained:
 
 
 def in_words(done: Maintained) -> str:
-    """In words."""
     merged = (
         f"{done.into} made of {plural(done.merged, 'file')}" if done.merged else "no small files to make larger ones of"
     )
@@ -73,7 +72,7 @@ def in_words(done: Maintained) -> str:
 def maintain(region: Handle, name: str, *, target: int = TARGET, logs: Logs = formats.open_log) -> Maintained:
     """Compact what is settled, then delete what no version within the table's own retention needs. May be repeated, and may die."""
     writing.refuse_copy(region, deletes=True)
-    done = _joined(region, name, logs, target, 1, set(), lambda: True)
+    done = join_crowds(region, name, set(), logs=logs, target=target, least=1)
     with as_writer(region, name):  # so that nothing is deleted that a write under way has made
         table = region.plane.read(lambda reader, _: tables.of(reader, name))
         return replace(done, deleted=logs(region, table).expire(standing.in_reach(region, table), None))
@@ -86,26 +85,27 @@ def join_crowds(
     *,
     go_on: Callable[[], bool] = lambda: True,
     logs: Logs = formats.open_log,
+    target: int = TARGET,
+    least: int = 0,
 ) -> Maintained:
-    """Join small files where there are many of about one size: so a table has a few hundred of them, however long it is written.
+    """Join small files of about one size where there are `CROWD`, or `least`: so a table has few of them, however long it is written.
 
     `left`: paths of files that cannot be joined, which are not read again; new ones are added. `go_on`: asked before each new file.
     """
-    return _joined(region, name, logs, TARGET, CROWD, left, go_on)
-
-
-def _joined(
-    region: Handle, name: str, logs: Logs, target: int, least: int, left: set[str], go_on: Callable[[], bool]
-) -> Maintained:
-    """Join files of a size of which there are at least `least`."""
     log = logs(region, region.plane.read(lambda reader, _: tables.of(reader, name)))
     snapshot = log.look()
-    table, uid, settled = region.plane.read(lambda reader, row: _settled(reader, row, name))
+
+    def ask(reader: Reader, row: Region) -> tuple[Table, str, int]:
+        """With the checkpoint up to which no reset takes rows out of the table any more."""
+        live, table = checkpoints.ids_with(reader, CheckpointStatus.MERGED), tables.of(reader, name)
+        return table, row.uid, min(live[0] - 1, table.acknowledged) if live else 0
+
+    table, uid, settled = region.plane.read(ask)
     standing.check_place(table, snapshot)
     by_key = bool(keys_of(region.config, table))
     if snapshot is None or table.owes_fence or not (settled or by_key):
         return Maintained(name)
-    if by_key:  # a rewind goes back to the files of a version, and takes no rows out of those that there are
+    if by_key:  # a rewind goes back to the files of a version, and takes no rows out of those that the table has
         chosen = [f for f in snapshot.files() if f.live > 0 and (_half_marked(f) or f.bytes < target * 3 // 4)]
     else:
         staying = standing.staying_at(region, settled, unnumbered=False)
@@ -118,7 +118,9 @@ def _joined(
     sizes = Counter(map(_size, chosen))
     merged = into = 0
     in_reach = partial(standing.in_reach, region, table)
-    for group in groups((file for file in chosen if sizes[_size(file)] >= least or _half_marked(file)), target):
+    for group in groups(
+        (file for file in chosen if sizes[_size(file)] >= (least or CROWD) or _half_marked(file)), target
+    ):
         if not go_on():
             break
         stamp = Stamp(uid, name, 0, mark_of(region.runtime.unique()), 0)
@@ -138,12 +140,6 @@ def _worth_it(group: Sequence[DataFile]) -> bool:
 
 def _size(file: DataFile) -> int:
     return bisect(_SIZES, file.bytes)
-
-
-def _settled(reader: Reader, region: Region, name: str) -> tuple[Table, str, int]:
-    """The table, the region's uid, and up to which checkpoint no reset takes rows out of the table any more."""
-    live, table = checkpoints.ids_with(reader, CheckpointStatus.MERGED), tables.of(reader, name)
-    return table, region.uid, min(live[0] - 1, table.acknowledged) if live else 0
 
 
 def groups(small: Iterable[DataFile], target: int) -> list[list[DataFile]]:
@@ -167,7 +163,7 @@ def _replaced(
     keep: Callable[[], Collection[int]],
     left: set[str],
 ) -> int:
-    """Of how many of these one file has taken the place."""
+    """Of how many of these one file has taken the place; 0: one of them is not in the table any more as it was."""
     numbers = [number for file in group for number in file.numbers or ()]
     lowest, highest = min(numbers, default=0), max(numbers, default=0)
     path = f"{stamp.uid}/packed/{lowest:012d}-{highest:012d}-{stamp.token:016x}.parquet"
@@ -183,28 +179,20 @@ def _replaced(
             f"Files of table {stamp.table} have {plural(new.rows, 'row')} where its log has another number of them.",
             hint=f"Nothing was changed. `crkafka tables mend --look {stamp.table}` names what is wrong.",
         )
-    return len(group) if _committed(log, new, group, stamp, keep) else 0
-
-
-def _committed(
-    log: TableLog, new: NewFile, group: Sequence[DataFile], stamp: Stamp, keep: Callable[[], Collection[int]]
-) -> bool:
-    """Whether the new file has the place of the others; else one of those is not there any more as it was.
-
-    The new file is deleted only where it is certain that no commit of it is under way: a commit without an answer may still count.
-    """
     about = {"kind": "maintain", "files": len(group), "rows": new.rows}
+    change = Change([new], group, changes_rows=False, info=about, keep=keep)
 
-    def once() -> bool:
+    def once() -> int:
+        """The new file is deleted only where no commit of it is under way: one without an answer may still count."""
         snapshot = log.look()
-        there = {} if snapshot is None else {file.path: file for file in snapshot.files()}
-        if new.path in there:
-            return True
-        if snapshot is None or any(there.get(file.path) != file for file in group):
+        present = {} if snapshot is None else {file.path: file for file in snapshot.files()}
+        if new.path in present:
+            return len(group)
+        if snapshot is None or any(present.get(file.path) != file for file in group):
             log.storage.delete(new.path)
-            return False
-        snapshot.commit(stamp, Change([new], group, changes_rows=False, info=about, keep=keep))
-        return True
+            return 0
+        snapshot.commit(stamp, change)
+        return len(group)
 
     moved = Refused(
         f"Other programs keep committing to table {stamp.table}.", hint="It can be tried again at any time."

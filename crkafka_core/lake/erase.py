@@ -28,9 +28,9 @@ def note(region: Handle, records: Records) -> dict[int, int]:
     """Checkpoint → how many of the records it has; all of them are noted as erased, or none and the first unknown ones are named."""
     where = region.plane.read(lambda reader, _: erasure.locate(reader, records))
     missing = {(tp, offset) for tp, offsets in records.items() for offset in offsets}
-    for checkpoint, of in where.items():
-        there = _there(region, checkpoint, of)
-        missing -= {(tp, offset) for tp, offsets in there.items() for offset in offsets}
+    for checkpoint, wanted in where.items():
+        held = _held(region, checkpoint, wanted)
+        missing -= {(tp, offset) for tp, offsets in held.items() for offset in offsets}
     if missing:
         shown = ", ".join(f"{tp} offset {offset}" for tp, offset in sorted(missing)[:_SHOWN])
         more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
@@ -39,8 +39,8 @@ def note(region: Handle, records: Records) -> dict[int, int]:
             hint="Nothing was erased. A query of a table has topic, partition and offset of each record.",
         )
     by = holder()
-    region.plane.do(lambda tx: [erasure.record(tx, checkpoint, of, by=by) for checkpoint, of in where.items()])
-    return {checkpoint: sum(map(len, of.values())) for checkpoint, of in sorted(where.items())}
+    region.plane.do(lambda tx: [erasure.record(tx, i, wanted, by=by) for i, wanted in where.items()])
+    return {checkpoint: sum(map(len, wanted.values())) for checkpoint, wanted in sorted(where.items())}
 
 
 def note_again(region: Handle) -> bool:
@@ -51,51 +51,49 @@ def note_again(region: Handle) -> bool:
     where = region.plane.read(lambda reader, _: erasure.come_again(reader))
     if not where:
         return False
-    there = {checkpoint: _there(region, checkpoint, of) for checkpoint, of in where.items()}
+    held = {checkpoint: _held(region, checkpoint, wanted) for checkpoint, wanted in where.items()}
     by = holder()
 
     def record(tx: Tx) -> int:
-        return sum(erasure.record(tx, i, of, by=by, passed=where[i]) for i, of in there.items())
+        return sum(erasure.record(tx, i, records, by=by, passed=where[i]) for i, records in held.items())
 
     return region.plane.do(record) > 0
 
 
-def _there(region: Handle, checkpoint: int, wanted: Mapping[TP, Collection[int]]) -> dict[TP, set[int]]:
+def _held(region: Handle, checkpoint: int, wanted: Mapping[TP, Collection[int]]) -> dict[TP, set[int]]:
     """Those of the records that a checkpoint really has; noted ones are believed."""
     row, pieces = region.plane.read(
         lambda reader, region: (erasure.row_of(reader, checkpoint), contents.pieces(reader, region, [checkpoint]))
     )
-    known = {tp: set(row.erased.get(tp.topic, {}).get(tp.partition, ())) & set(of) for tp, of in wanted.items()}
-    left = {tp: set(of) - known[tp] for tp, of in wanted.items()}
+    known = {tp: set(row.erased.get(tp.topic, {}).get(tp.partition, ())) & set(given) for tp, given in wanted.items()}
+    left = {tp: set(given) - known[tp] for tp, given in wanted.items()}
     segments = [p.segment for p in pieces if p.segment and not p.erased]
     try:
         merged = row.status is CheckpointStatus.MERGED
-        there = _in_segments(region, segments, left) if merged else _in_kafka(region, left)
+        held = _in_segments(region, segments, left) if merged else _in_kafka(region, left)
     except SegmentMissing:  # retired meanwhile
-        there = _in_kafka(region, left)
-    return {tp: known[tp] | there.get(tp, set()) for tp in wanted}
+        held = _in_kafka(region, left)
+    return {tp: known[tp] | held.get(tp, set()) for tp in wanted}
 
 
 def _in_segments(region: Handle, segments: Collection[Segment], wanted: Mapping[TP, set[int]]) -> dict[TP, set[int]]:
-    storage, there = region.storage(), dict[TP, set[int]]()
+    storage, held, columns = region.storage(), dict[TP, set[int]](), ["partition", "offset"]
     for tp, offsets in wanted.items():
         if not offsets:
             continue
         near = Selection((tp.topic,), (tp.partition,), Between(min(offsets), max(offsets) + 1))
         for segment in segments:
-            for batch in scan_segment(
-                storage, segment.path, landed=segment.rows, columns=["partition", "offset"], selection=near
-            ):
-                there.setdefault(tp, set()).update(offsets.intersection(batch.column("offset").to_pylist()))
-    return there
+            for batch in scan_segment(storage, segment.path, landed=segment.rows, columns=columns, selection=near):
+                held.setdefault(tp, set()).update(offsets.intersection(batch.column("offset").to_pylist()))
+    return held
 
 
 def _in_kafka(region: Handle, wanted: Mapping[TP, set[int]]) -> dict[TP, set[int]]:
-    def is_there(tp: TP, offset: int) -> bool:
+    def holds(tp: TP, offset: int) -> bool:
         try:
             return any(batch.rows for batch in reader.read(tp, offset, offset + 1))
         except DataLoss:  # Kafka has let it go
             return True
 
     with RangeReader(region.config.resolved_kafka()) as reader:
-        return {tp: {offset for offset in offsets if is_there(tp, offset)} for tp, offsets in wanted.items()}
+        return {tp: {offset for offset in offsets if holds(tp, offset)} for tp, offsets in wanted.items()}

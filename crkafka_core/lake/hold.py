@@ -43,7 +43,11 @@ class Hold(Loop):
     def turn(self, patience: float = 0.0) -> bool:
         over = self._runtime.wait(self._over, self._every)
         if over or (self._linger is not None and self._runtime.now() > self._linger):
-            self._let_go()
+            try:
+                if self._release is not None:
+                    self._release()
+            except CrkafkaError as error:
+                _log.info("%s: not released, it ends by itself: %s", self._what, error)
             return False
         try:
             self._renew()
@@ -54,13 +58,6 @@ class Hold(Loop):
         except CrkafkaError as error:
             _log.warning("%s: not renewed: %s", self._what, error)
         return True
-
-    def _let_go(self) -> None:
-        try:
-            if self._release is not None:
-                self._release()
-        except CrkafkaError as error:
-            _log.info("%s: not released, it ends by itself: %s", self._what, error)
 
     def check(self) -> None:
         """Raise what lost the lease, if something did."""

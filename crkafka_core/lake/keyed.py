@@ -96,12 +96,12 @@ class KeyedWrite(Write):
 
     def _rows_of_keys(self, file: DataFile) -> Ids:
         """Positions of the rows with one of the new keys."""
-        found, at = list[Ids](), 0
+        positions, at = list[Ids](), 0
         for batch in files.rows_of(self.log.storage, replace(file, marks=None), self._keys, only=True):
             hits = self._records.keys.find([batch.column(name) for name in self._keys])
-            found.append(np.flatnonzero(hits) + at)
+            positions.append(np.flatnonzero(hits) + at)
             at += batch.num_rows
-        return np.concatenate(found) if found else np.zeros(0, np.int64)
+        return np.concatenate(positions) if positions else np.zeros(0, np.int64)
 
     @cached_property
     def _records(self) -> NewRecords:
@@ -126,9 +126,9 @@ class NewRecords:
         for file in new:
             place = place_in(read_footer.names(log.storage, file.path), table)
             needed = list(dict.fromkeys([*names, CHECKPOINT, *place]))
-            of = [*files.rows_of(log.storage, _unmarked(file), needed, only=True)]
-            rows.append(sum(batch.num_rows for batch in of))
-            batches += of
+            read = [*files.rows_of(log.storage, _unmarked(file), needed, only=True)]
+            rows.append(sum(batch.num_rows for batch in read))
+            batches += read
         records = pa.Table.from_batches(batches)
         keys = Keys([records.column(name) for name in names])
         order = [_ranks(records.column(name)) for name in (CHECKPOINT, *place)]
@@ -183,13 +183,11 @@ def refuse_rewrite(region: Handle, table: Table, *, joined: str = "") -> None:
     """Rows of one checkpoint cannot be replaced where later ones have come over them. `joined`: a table that lacks its own."""
     back = (
         f"`crkafka tables undeclare {joined}`, which joins it too late, and what the configuration was without it; or "
-        if joined
-        else ""
     )
     raise Refused(
         f"Table {table.name} of region {table.region} keeps the last record of each {', '.join(keys_of(region.config, table))}: rows of "
         "single checkpoints cannot be written again.",
-        hint=back + how_to_refill(table.name),
+        hint=(back if joined else "") + how_to_refill(table.name),
     )
 
 
@@ -229,8 +227,8 @@ class Keys:
         """Which rows have one of the keys."""
         ids: Ids = np.zeros(0, np.int64)
         for number, (column, values) in enumerate(zip(columns, self._values, strict=True)):
-            of = pc.index_in(_equal(column.cast(values.type)), value_set=values).fill_null(-1)
-            own = of.to_numpy(zero_copy_only=False).astype(np.int64)
+            known = pc.index_in(_equal(column.cast(values.type)), value_set=values).fill_null(-1)
+            own = known.to_numpy(zero_copy_only=False).astype(np.int64)
             if not number:
                 ids = own
                 continue
@@ -242,10 +240,12 @@ class Keys:
 
     def may_be_in(self, file: DataFile, names: Sequence[str]) -> bool:
         """Whether the bounds that a table's log has of a file leave room for one of the keys."""
-        return all(
-            bounds is None or _overlap(bounds, file.lowest.get(name), file.highest.get(name))
-            for bounds, name in zip(self._bounds, names, strict=True)
-        )
+        for bounds, name in zip(self._bounds, names, strict=True):
+            low, high = file.lowest.get(name), file.highest.get(name)
+            kind = None if bounds is None else type(bounds[0])
+            if bounds and type(low) is kind and type(high) is kind and not (low <= bounds[1] and high >= bounds[0]):
+                return False
+        return True
 
 
 def _equal(column: pa.Array) -> pa.Array:
@@ -260,9 +260,3 @@ def _bounds(values: pa.Array) -> tuple[Any, Any] | None:
         return None
     bounds = pc.min_max(values).as_py()
     return bounds["min"], bounds["max"]
-
-
-def _overlap(bounds: tuple[Any, Any], low: Any, high: Any) -> bool:
-    """Whether a file's bounds and these overlap; true where the log has none, or some of another kind."""
-    least, greatest = bounds
-    return type(low) is not type(least) or type(high) is not type(least) or bool(low <= greatest and high >= least)

@@ -86,7 +86,7 @@ class NewFiles:
             file = self._open.pop(values, None) or _File(output, self._schema, values)
             self._open[values] = file
             file.add(part, deleting)
-            if file.bytes >= FILE_BYTES:
+            if file.sink is not None and file.sink.written >= FILE_BYTES:
                 self._close(values)
         while len(self._open) > OPEN_FILES:  # a batch may have rows of thousands of partitions
             self._close(next(iter(self._open)))
@@ -124,14 +124,10 @@ class _File:
         self.holds = self._rows = 0
         self._deleting: list[int] = []
         """Positions of records that delete their key."""
-        self._sink: Sink | None = None
+        self.sink: Sink | None = None
         self._footers: list[Any] = []
         self._unordered: set[str] = set()
         """Columns with a value that has no place in an order."""
-
-    @property
-    def bytes(self) -> int:
-        return self._sink.written if self._sink is not None else 0
 
     def add(self, rows: pa.RecordBatch, deleting: np.ndarray | None = None) -> None:
         if deleting is not None:
@@ -148,15 +144,13 @@ class _File:
         for each in self._schema:
             if pa.types.is_floating(each.type) and pc.any(pc.is_nan(table.column(each.name))).as_py():
                 self._unordered.add(each.name)
-        if self._sink is None:
-            self._sink = Sink(self._output.storage.open_write(self._path))
+        if self.sink is None:
+            self.sink = Sink(self._output.storage.open_write(self._path))
             self._writer = parquet_writer(
-                self._sink,
+                self.sink,
                 self._schema,
                 compression="zstd",
-                use_dictionary=[
-                    each.name for each in self._schema if pa.types.is_string(each.type)
-                ],  # numbers only grow by it
+                use_dictionary=[f.name for f in self._schema if pa.types.is_string(f.type)],  # numbers only grow by it
                 store_schema=False,
                 metadata_collector=self._footers,
             )
@@ -167,21 +161,21 @@ class _File:
         try:
             if self._held:
                 self.write()
-            assert self._sink is not None
+            assert self.sink is not None
             self._writer.close()
-            self._sink.output.close()
+            self.sink.output.close()
         except BaseException:
             self.discard()
             raise
         rows, columns = read_footer.columns_of(self._footers[0])
         marks = Marks(tuple(self._deleting)) if self._deleting else None
         bounds = bounds_of(columns, self._unordered)
-        return DataFile(self._path, self._sink.written, rows, *bounds, self._values, marks)
+        return DataFile(self._path, self.sink.written, rows, *bounds, self._values, marks)
 
     def discard(self) -> None:
-        if self._sink is not None:
-            self._sink.dead = True
-            self._sink.output.discard()
+        if self.sink is not None:
+            self.sink.dead = True
+            self.sink.output.discard()
 
 
 def _deleting(rows: pa.RecordBatch, keys: Sequence[str], place: Sequence[str]) -> np.ndarray:

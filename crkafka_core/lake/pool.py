@@ -37,13 +37,10 @@ _TASK_BYTES = 64 << 20
 """A task has at most about so much."""
 _WORTH_A_TASK = 1 << 20
 """Less than this is not worth a second process."""
-_MAIN = "from crkafka_core.lake.worker import main; main()"
 _DEATHS = 3
 """A task that ends so many processes, by none of its records when they come one by one, is given up for now."""
-
 _START = 60.0
 """Seconds more for a process that has yet to start."""
-
 _DEADLY = 20
 """Where so many records of one batch end their process, not they are bad, but what decodes them is."""
 
@@ -156,8 +153,8 @@ class Pool:
                         done = max(done, answer[0])
             except _Died as died:
                 end = died.how
-            if batch is not None and (found := self._deadly(task, batch[0], batch[1], patience)):
-                task = replace(task, deadly={**task.deadly, **found})
+            if batch is not None and (deadly := self._deadly(task, batch[0], batch[1], patience)):
+                task = replace(task, deadly={**task.deadly, **deadly})
                 continue
             deaths += 1
             if deaths >= _DEATHS:
@@ -170,7 +167,7 @@ class Pool:
 
     def _deadly(self, task: Task, first: int, stop: int, patience: float) -> dict[Record, str]:
         """Records of a batch that end a process, with how it ended; each twice, since once may be by chance, as where memory is short."""
-        found: dict[Record, str] = {}
+        deadly: dict[Record, str] = {}
         suspect: Record | None = None
         row = first
         while True:
@@ -181,18 +178,18 @@ class Pool:
                         if answer is None:
                             break
                         row, record = answer
-                return found
+                return deadly
             except _Died as died:
                 if record is None:
-                    return found
+                    return deadly
                 if record != suspect:
                     suspect = record
                     continue
                 if record not in task.deadly:
-                    found[record] = f"the process that decoded it {died.how}"
-                if len(found) >= _DEADLY:
+                    deadly[record] = f"the process that decoded it {died.how}"
+                if len(deadly) >= _DEADLY:
                     raise WorkerDied(
-                        f"{plural(len(found), 'record')} of one batch each end the process that decodes it; the last one {died.how}.",
+                        f"{plural(len(deadly), 'record')} of one batch each end the process that decodes it; the last one {died.how}.",
                         hint="It is tried again. Is the decoder broken, or memory short? The kernel's log names processes it has ended.",
                     ) from None
                 row += 1
@@ -201,38 +198,21 @@ class Pool:
     def _borrowed(self) -> Iterator[_Worker]:
         """A worker for the time of the block; one that dies in it is dropped."""
         with self._free:
-            worker = self._take()
+            with self._lock:
+                if self._closed:
+                    raise PoolClosed("The pool of processes that make files of tables was closed.")
+                worker = self._idle.pop() if self._idle else _Worker()
+                self._all.add(worker)
             try:
                 yield worker
-            except _Died:
-                self._drop(worker)
-                raise
-            except BaseException:
-                self._give_back(worker)
-                raise
-            self._give_back(worker)
-
-    def _take(self) -> _Worker:
-        with self._lock:
-            if self._closed:
-                raise PoolClosed("The pool of processes that make files of tables was closed.")
-            worker = self._idle.pop() if self._idle else None
-            if worker is None:
-                worker = _Worker()
-                self._all.add(worker)
-        return worker
-
-    def _give_back(self, worker: _Worker) -> None:
-        with self._lock:
-            if not self._closed and worker.free:
-                self._idle.append(worker)
-                return
-        self._drop(worker)
-
-    def _drop(self, worker: _Worker) -> None:
-        with self._lock:
-            self._all.discard(worker)
-        worker.end()
+            finally:
+                with self._lock:
+                    if kept := worker.free and not self._closed:
+                        self._idle.append(worker)
+                    else:
+                        self._all.discard(worker)
+                if not kept:
+                    worker.end()
 
 
 class InTurn:
@@ -274,7 +254,7 @@ class _Worker:
         ours, theirs = Pipe()
         path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _MAIN, str(theirs.fileno())],
+            [sys.executable, "-c", "from crkafka_core.lake.worker import main; main()", str(theirs.fileno())],
             stdin=subprocess.PIPE,  # held open while the host lives
             pass_fds=[theirs.fileno()],
             env={**os.environ, "PYTHONPATH": path},
@@ -298,10 +278,13 @@ class _Worker:
                     break
                 yield answer
         except (EOFError, OSError):
-            raise _Died(_how(self._process.wait())) from None
+            code = self._process.wait()
+            raise _Died(f"was ended by signal {-code}" if code < 0 else f"ended with code {code}") from None
         self.free = True
+        if isinstance(answer, CrkafkaError):  # the worker that made it does not know what has to be hidden
+            answer.message, answer.hint = redact_values(answer.message), redact_values(answer.hint)
         if isinstance(answer, Exception):
-            raise _without_secrets(answer)
+            raise conceal(answer)
         yield answer
 
     def end(self) -> None:
@@ -313,14 +296,3 @@ class _Worker:
         with suppress(OSError):
             self._process.stdin.close()
         self._process.wait()
-
-
-def _without_secrets(error: Exception) -> BaseException:
-    """The worker that made the error does not know what has to be hidden."""
-    if isinstance(error, CrkafkaError):
-        error.message, error.hint = redact_values(error.message), redact_values(error.hint)
-    return conceal(error)
-
-
-def _how(code: int) -> str:
-    return f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"

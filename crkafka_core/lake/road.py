@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import accumulate
 from typing import TypeVar
 
 from crkafka_core.config.shapes import by_value
@@ -67,9 +68,9 @@ def _with_new_values(region: Handle, write: Callable[[], T]) -> T:
 
 def _advance(region: Handle, name: str, *, limit: int | None, upto: int | None, means: Means) -> Committed | None:
     def look(reader: Reader, row: Region) -> tuple[list[str], list[str]]:
-        tables_ = tables.siblings(reader, tables.of(reader, name))
-        declared_again = [t.name for t in tables_ if t.owes_fence and row.phase is not Phase.REWINDING]
-        return [t.name for t in tables_], declared_again
+        siblings = tables.siblings(reader, tables.of(reader, name))
+        declared_again = [t.name for t in siblings if t.owes_fence and row.phase is not Phase.REWINDING]
+        return [t.name for t in siblings], declared_again
 
     family, owing = region.plane.read(look)
     for each in owing:
@@ -78,7 +79,7 @@ def _advance(region: Handle, name: str, *, limit: int | None, upto: int | None, 
         limit = region.plane.read(lambda reader, row: _few_records(reader, row, name, limit))
     if len(family) == 1:
         ask = writing.asking(family, limit=limit, upto=upto)
-        return _acknowledging(region, family, means, partial(_pass, region, means, ask)).get(name)
+        return _acknowledging(region, family, means, partial(_Pass(region, means).commit, ask)).get(name)
     return _step_by_step(
         region, name, means, lambda reader, row: passes.following(reader, row, name, limit, upto, kept=kept)
     )
@@ -87,12 +88,9 @@ def _advance(region: Handle, name: str, *, limit: int | None, upto: int | None, 
 def _few_records(reader: Reader, region: Region, name: str, limit: int | None) -> int:
     """How many checkpoints have so few records that their keys fit into memory; at least one."""
     ids = tables.behind(reader, region, tables.of(reader, name))[:limit]
-    rows, count = checkpoints.rows_of(reader, ids), 0
-    for at, number in enumerate(ids):
-        count += rows.get(number, 0)
-        if count > _RECORDS:
-            return max(1, at)
-    return max(1, len(ids))
+    rows = checkpoints.rows_of(reader, ids)
+    totals = accumulate(rows.get(number, 0) for number in ids)
+    return max(1, sum(total <= _RECORDS for total in totals))
 
 
 def _step_by_step(
@@ -103,13 +101,13 @@ def _step_by_step(
 
     def once() -> tuple[Step | None, dict[str, Committed]]:
         step = region.plane.read(ask)
-        if step is not None and step.erasing:
-            return step, _erase_in_all(region, family, step.ids, means)
         if step is None:
             return None, {}
+        if step.erasing:
+            return step, _erase_in_all(region, family, step.ids, means)
         taking = _taking(region, family, step)
         permits_of = writing.asking(taking, ids=step.ids, advancing=step.advancing)
-        return step, _pass(region, means, permits_of) if taking else {}
+        return step, _Pass(region, means).commit(permits_of) if taking else {}
 
     last: Committed | None = None
     while True:
@@ -169,66 +167,28 @@ def _rewrite(
     ids = [number for number in sorted(ids) if number <= reached]
     if not ids:
         return None
-    repairs = {name: _Repair(also, settles)} if settles >= 0 else {}
-    ask = writing.asking(family, ids=ids)
-    return _acknowledging(region, family, means, partial(_pass, region, means, ask, repairs)).get(name)
+    ask, repaired = writing.asking(family, ids=ids), name if settles >= 0 else ""
+    once = partial(_Pass(region, means, repaired, also, settles).commit, ask)
+    return _acknowledging(region, family, means, once).get(name)
 
 
 @dataclass(frozen=True)
-class _Repair:
-    """What leaves one table of a pass besides, and up to which version others' commits are settled with it."""
-
-    also: Collection[int] = ()
-    settles: int = -1
-
-
-def _pass(
-    region: Handle, means: Means, ask: writing.Ask, repairs: Mapping[str, _Repair] | None = None
-) -> dict[str, Committed]:
-    """One write to the permitted tables, in the order of their permits; empty: there is nothing to write."""
-    return writing.commit(region, ask, _Filling(region, means, repairs or {}).write).required()
-
-
-@dataclass(frozen=True)
-class _Filling:
-    """Files and commits of one pass."""
+class _Pass:
+    """Files and commits of one write to tables of one shape."""
 
     region: Handle
     means: Means
-    repairs: Mapping[str, _Repair]
+    repaired: str = ""
+    """A table that is repaired: rows of `also` leave it besides, and others' commits up to the version `settles` are settled."""
+    also: Collection[int] = ()
+    settles: int = -1
+
+    def commit(self, ask: writing.Ask) -> dict[str, Committed]:
+        """To the permitted tables, in the order of their permits; empty: there is nothing to write."""
+        return writing.commit(self.region, ask, self.write).required()
 
     def write(self, given: Sequence[Permit], hold: Hold) -> Iterator[tuple[str, Written | Exception]]:
         """A `writing.Write`. After an error the tables that come later are left alone."""
-        self._check(given)
-        empty = made.without_records(self.region, given[0])
-        nothing = {p.table.name for p in given if empty and p.commit.kind == tables.ADVANCE}
-        logs = {p.table.name: self.means.logs(self.region, p.table) for p in given}
-        files = self._make(given, logs, hold) if len(nothing) < len(given) else {}
-        advancing = {p.table.name for p in given if p.commit.kind == tables.ADVANCE and p.table.output}
-        if by_value(given[0].table.shape):  # a value is in few checkpoints
-            nothing |= {name for name in advancing if not files[name]().new}
-        failed: Exception | None = None
-        for permit in reversed(given):
-            name = permit.table.name
-            try:
-                if failed is not None:
-                    yield name, failed
-                elif name in nothing:
-                    self._look(permit, logs[name])
-                    counts = dict.fromkeys(permit.plan.checkpoints, 0) if permit.table.shape else None
-                    yield name, Written("", 0, counts=counts)
-                else:
-                    yield name, self._commit(permit, logs[name], hold, files[name])
-            except Exception as error:
-                failed = error
-                yield name, error
-
-    def _look(self, permit: Permit, log: TableLog) -> None:
-        """Refuse to acknowledge what has nothing for a table that shows a commit of a writer which did not finish it."""
-        if self.region.plane.read(lambda reader, _: tables.unsure(reader, [permit.table])):
-            standing.check(self.region, permit, log.look())
-
-    def _check(self, given: Sequence[Permit]) -> None:
         plan, first = given[0].plan, given[0].table
         for permit in given:
             if (permit.plan.checkpoints, permit.plan.selection) != (plan.checkpoints, plan.selection):
@@ -239,6 +199,32 @@ class _Filling:
                 )
             if keys_of(self.region.config, permit.table):
                 keyed.refuse_late(self.region, permit.table)
+        empty = made.without_records(self.region, given[0])
+        nothing = {p.table.name for p in given if empty and p.commit.kind == tables.ADVANCE}
+        logs = {p.table.name: self.means.logs(self.region, p.table) for p in given}
+        files = self._make(given, logs, hold) if len(nothing) < len(given) else {}
+        if files and by_value(first.shape):  # a value is in few checkpoints
+            advancing = [p.table for p in given if p.commit.kind == tables.ADVANCE]
+            nothing |= {t.name for t in advancing if t.output and not files[t.name]().new}
+        # What has nothing is not acknowledged for a table that shows a commit of a writer which did not finish it.
+        idle = [p.table for p in given if p.table.name in nothing]
+        unsure = self.region.plane.read(lambda reader, _: tables.unsure(reader, idle)) if idle else ()
+        failed: Exception | None = None
+        for permit in reversed(given):
+            name = permit.table.name
+            try:
+                if failed is not None:
+                    yield name, failed
+                elif name in nothing:
+                    if name in unsure:
+                        standing.check(self.region, permit, logs[name].look())
+                    counts = dict.fromkeys(permit.plan.checkpoints, 0) if permit.table.shape else None
+                    yield name, Written("", 0, counts=counts)
+                else:
+                    yield name, self._commit(permit, logs[name], hold, files[name])
+            except Exception as error:
+                failed = error
+                yield name, error
 
     def _make(
         self, given: Sequence[Permit], logs: Mapping[str, TableLog], hold: Hold
@@ -248,25 +234,27 @@ class _Filling:
         if not first.shape:
             return {first.name: partial(made.as_they_are, self.region, self.means, logs[first.name], given[0])}
         files = made.by_shape(self.region, self.means, given, logs, hold.check)
-        self.region.plane.do(lambda tx: self._note(tx, given, files))
+
+        def note(tx: Tx) -> None:
+            permits.note_counts(tx, [(permit, files[permit.table.name].counts or {}) for permit in given])
+            for name, brought in files.items():
+                events.tell_schema(tx, name, brought.alarm)
+
+        self.region.plane.do(note)
         return {name: partial(files.__getitem__, name) for name in files}
 
-    def _note(self, tx: Tx, given: Sequence[Permit], files: Mapping[str, Files]) -> None:
-        permits.note_counts(tx, [(permit, files[permit.table.name].counts or {}) for permit in given])
-        for name, of in files.items():
-            events.tell_schema(tx, name, of.alarm)
-
     def _commit(self, permit: Permit, log: TableLog, hold: Hold, make: Callable[[], Files]) -> Written:
-        table, repair = permit.table, self.repairs.get(permit.table.name, _Repair())
+        table = permit.table
+        also, settles = (self.also, self.settles) if table.name == self.repaired else ((), -1)
         if keys_of(self.region.config, table):
             state = State(table.acknowledged, table.version)
             write: Write = KeyedWrite(self.region, log, permit, hold, make, state=state)
         else:
-            write = Write(self.region, log, permit, hold, make, settles=repair.settles)
+            write = Write(self.region, log, permit, hold, make, settles=settles)
         holds, staying = permit.commit.upto, None
         if permit.commit.kind == tables.REWRITE:
-            holds, gone = table.acknowledged, {*permit.plan.checkpoints, *repair.also}
-            staying = standing.staying_at(self.region, holds, gone, unnumbered=repair.settles < 0)
+            holds, gone = table.acknowledged, {*permit.plan.checkpoints, *also}
+            staying = standing.staying_at(self.region, holds, gone, unnumbered=settles < 0)
         version = write.run(lambda *_: (holds, staying))
         if not table.shape:
             return Written(version, sum(permit.plan.rows_for_tables.values()))
@@ -288,7 +276,7 @@ def _erase_in_all(region: Handle, family: Sequence[str], ids: Collection[int], m
     """What was written, by table; one that dies between two tables is gone on from before the next pass (`passes.left_undone`)."""
     token, by_key = f"{passes.ERASING}{region.runtime.unique()}", _keyed(region, family)
     done = {name: _erase(region, name, ids, means, token) for name in reversed(family) if name not in by_key}
-    return {name: one for name, one in done.items() if one is not None}
+    return {name: committed for name, committed in done.items() if committed is not None}
 
 
 def _erase(region: Handle, name: str, ids: Collection[int], means: Means, token: str) -> Committed | None:
@@ -307,8 +295,8 @@ def _erase(region: Handle, name: str, ids: Collection[int], means: Means, token:
             return [(name, Written(version, sum(permit.plan.rows_for_tables.values())))]
         snapshot = log.look()
         assert snapshot is not None
-        there = standing.count(log.storage, snapshot.files((held[0], held[-1]))).rows
-        counts = {number: there[number] for number in held}
+        present = standing.count(log.storage, snapshot.files((held[0], held[-1]))).rows
+        counts = {number: present[number] for number in held}
         return [(name, Written(version, sum(counts.values()), counts=counts))]
 
     ask = writing.asking([name], ids=held)
@@ -330,9 +318,9 @@ def fence(region: Handle, name: str, *, means: Means = MEANS, repairs: bool = Fa
         doing = Write(region, log, permit, hold, lambda: made.first_columns(region, means, log, permit.table))
         holds = region.plane.read(lambda reader, row: permits.fenced_to(reader, row, permit))
 
-        def decide(snapshot: Snapshot, of: Standing) -> tuple[int, Staying]:
+        def decide(snapshot: Snapshot, shown: Standing) -> tuple[int, Staying]:
             nonlocal holds
-            if of is Standing.NEWER:
+            if shown is Standing.NEWER:
                 holds = standing.whole_to(region, permit.table, log.storage, snapshot, holds)
             return holds, standing.staying_at(region, holds, unnumbered=not repairs)
 
@@ -341,7 +329,7 @@ def fence(region: Handle, name: str, *, means: Means = MEANS, repairs: bool = Fa
     return _acknowledging(region, [name], means, lambda: writing.fence(region, name, write), fencing=True)
 
 
-def mend(region: Handle, name: str, found: TableAudit, *, means: Means = MEANS) -> Committed | None:
+def mend(region: Handle, name: str, audited: TableAudit, *, means: Means = MEANS) -> Committed | None:
     """Take out all that does not belong there, bring in what is missing, and settle what others did. None: a fence did it, by which a
     table with one row for each key is what was acknowledged, and one without checkpoints is empty.
     """
@@ -350,12 +338,12 @@ def mend(region: Handle, name: str, found: TableAudit, *, means: Means = MEANS) 
         return contents.live_in(reader, row, tables.of(reader, name))[-1:]
 
     by_key = bool(_keyed(region, [name]))
-    if by_key and found.lost:
+    if by_key and audited.lost:
         table = _row(region, name)
         raise keyed.gone_for_good(table, State(table.acknowledged, table.version), "its files were deleted")
-    ids = [] if by_key else sorted(found.wrong) or region.plane.read(last)
+    ids = [] if by_key else sorted(audited.wrong) or region.plane.read(last)
     if ids:
-        return rewrite(region, name, ids, means=means, also=found.strangers, settles=int(found.version))
+        return rewrite(region, name, ids, means=means, also=audited.strangers, settles=int(audited.version))
     region.plane.do(lambda tx: permits.owe_fence(tx, name))
     fence(region, name, means=means, repairs=True)
     return None

@@ -20,7 +20,6 @@ from crkafka_core.lake.writing import PermitOutdated
 from crkafka_core.model.errors import LeaseLost, Refused, WentBack
 from crkafka_core.model.rows import Region, Table, TableCommit
 from crkafka_core.plane import checkpoints, contents, numbers, permits, restored, tables
-from crkafka_core.plane.contents import versions_in_reach
 from crkafka_core.plane.permits import Permit
 from crkafka_core.segments.batch import SCHEMA
 from crkafka_core.segments.storage import Storage
@@ -72,8 +71,8 @@ def check(region: Handle, permit: Permit, snapshot: Snapshot | None) -> tuple[St
         follows = permit.commit.kind == tables.FENCE and restored.went_on(reader, after=now.fenced_epoch)
         return standing(reader, now, stamp), permits.last_number(reader, now), follows, now.acknowledged
 
-    of, last, follows_restored, acknowledged = region.plane.read(ask)
-    if of is Standing.NEWER:
+    shown, last, follows_restored, acknowledged = region.plane.read(ask)
+    if shown is Standing.NEWER:
         _go_on_from_newer(region, permit, stamp, follows_restored=follows_restored)
     elif stamp.permit < last:
         raise older_copy(table, stamp.permit, str(last))
@@ -82,7 +81,7 @@ def check(region: Handle, permit: Permit, snapshot: Snapshot | None) -> tuple[St
             f"Table {table.name} has commit {stamp.permit}; commit {number} comes too late.",
             hint="Stop; the later writer goes on.",
         )
-    elif of is Standing.UNACKNOWLEDGED:
+    elif shown is Standing.UNACKNOWLEDGED:
         raise PermitOutdated(
             f"Table {table.name} has commit {stamp.permit}, which the control plane has not acknowledged."
         )
@@ -90,7 +89,7 @@ def check(region: Handle, permit: Permit, snapshot: Snapshot | None) -> tuple[St
         raise PermitOutdated(
             f"Table {table.name} was acknowledged to {acknowledged} after commit {number} was permitted."
         )
-    return stamp, of
+    return stamp, shown
 
 
 def _go_on_from_newer(region: Handle, permit: Permit, stamp: Stamp, *, follows_restored: bool) -> None:
@@ -115,19 +114,27 @@ def acknowledge(region: Handle, name: str, log: TableLog) -> None:
     if snapshot is None:
         return
 
-    def ask(reader: Reader, row: Region) -> tuple[Stamp | None, dict[int, int], dict[int, int], list[int]]:
-        stamp, now = snapshot.stamp(row.uid, name), tables.of(reader, name)
+    def ask(reader: Reader, row: Region) -> tuple[Table, Stamp | None, dict[int, int], dict[int, int], list[int]]:
+        now, stamp = tables.of(reader, name), snapshot.stamp(row.uid, name)
         if stamp is None or standing(reader, now, stamp) is not Standing.UNACKNOWLEDGED:
-            return None, {}, {}, []
-        erased = checkpoints.within(reader, _brought(reader, now, stamp), ("erased_json", "!=", "{}"))
+            return now, None, {}, {}, []
+        commit = reader.get(TableCommit, name, stamp.permit)
+        assert commit is not None
+        # What came with the commit, also what is acknowledged since because all of its records were erased.
+        own = commit.checkpoints if commit.kind == tables.ADVANCE else ()
+        brought = [i for i in reader.line(stamp.checkpoint) if i > now.acknowledged or i in own]
+        erased = checkpoints.within(reader, brought, ("erased_json", "!=", "{}"))
         # How many of the erased records a table of a shape would have had, nothing tells: none of that is acknowledged.
         gone = {c.id: -1 if now.shape else c.rows_for_tables for c in erased}
-        return stamp, gone, _not_decoded(region, reader, row, now, stamp.permit), _uncounted(reader, now, stamp)
+        # The rows of a table of a shape are counted after a commit that took erased records out of it.
+        uncounted = commit.kind == tables.REWRITE and now.shape and not commit.counts_json
+        bad = _not_decoded(region, reader, row, now, commit)
+        return now, stamp, gone, bad, commit.checkpoints if uncounted else []
 
-    stamp, erased, bad, uncounted = region.plane.read(ask)
+    table, stamp, erased, bad, uncounted = region.plane.read(ask)
     if stamp is None:
         return
-    if erased and keys_of(region.config, region.plane.read(lambda reader, _: tables.of(reader, name))):
+    if erased and keys_of(region.config, table):
         region.plane.do(lambda tx: permits.leave_undone(tx, name, stamp.permit))
         return
     asked = {*erased, *uncounted}
@@ -147,27 +154,11 @@ def acknowledge(region: Handle, name: str, log: TableLog) -> None:
     )
 
 
-def _uncounted(reader: Reader, table: Table, stamp: Stamp) -> list[int]:
-    """Checkpoints of a commit that took erased records out of a table of a shape: its rows are counted after it."""
-    commit = reader.get(TableCommit, table.name, stamp.permit)
-    if commit is None or commit.counts_json or commit.kind != tables.REWRITE or not table.shape:
-        return []
-    return commit.checkpoints
-
-
-def _brought(reader: Reader, table: Table, stamp: Stamp) -> list[int]:
-    """Checkpoints that came with a commit, also those that are acknowledged since because all of their records were erased."""
-    commit = reader.get(TableCommit, table.name, stamp.permit)
-    own = commit.checkpoints if commit is not None and commit.kind == tables.ADVANCE else ()
-    return [i for i in reader.line(stamp.checkpoint) if i > table.acknowledged or i in own]
-
-
-def _not_decoded(region: Handle, reader: Reader, row: Region, table: Table, number: int) -> dict[int, int]:
+def _not_decoded(region: Handle, reader: Reader, row: Region, table: Table, commit: TableCommit) -> dict[int, int]:
     """Checkpoint → records that are not among the rows which a commit to a typed table was permitted with, since they are bad."""
-    declared, commit = region.config.table(table.name, table.shape), reader.get(TableCommit, table.name, number)
-    if declared is None or declared.typed is None or commit is None or not commit.counts_json:
+    declared, rows = region.config.table(table.name, table.shape), commit.counts if commit.counts_json else {}
+    if declared is None or declared.typed is None or not rows:
         return {}
-    rows = commit.counts
     if declared.topics is None:
         merged = {c.id: c.rows_for_tables for c in checkpoints.within(reader, rows)}
     else:
@@ -186,19 +177,13 @@ class Counted:
     """Checkpoints with a record more than once, where that was asked for."""
 
 
-def count(table: Storage, there: Iterable[DataFile], *, distinct: Place | None = None) -> Counted:
+def count(table: Storage, present: Iterable[DataFile], *, distinct: Place | None = None) -> Counted:
     """By the bounds in the log where these suffice, else by the column. `distinct`: by every record, which these columns identify."""
     counted, seen = Counted(), dict[tuple[str, int, int], set[int]]()
-    for file in there:
-        held = file.numbers
-        if (
-            distinct is None
-            and held is not None
-            and held[0] == held[1]
-            and file.nulls.get(CHECKPOINT) == 0
-            and file.rows >= 0
-        ):
-            counted.rows[held[0]] += file.live
+    for file in present:
+        low, high = file.numbers or (0, -1)
+        if distinct is None and low == high and file.nulls.get(CHECKPOINT) == 0 and file.rows >= 0:
+            counted.rows[low] += file.live
             continue
         for batch in files.numbers_of(table, file):
             for value in pc.value_counts(batch.column(0)).to_pylist():
@@ -209,10 +194,10 @@ def count(table: Storage, there: Iterable[DataFile], *, distinct: Place | None =
         if distinct is not None:
             for batch in files.rows_of(table, file, [CHECKPOINT, *distinct], only=True):
                 for number, topic, partition, offset in zip(*(c.to_pylist() for c in batch.columns), strict=True):
-                    of = seen.setdefault((topic, partition, number or 0), set())
-                    if offset in of:
+                    offsets = seen.setdefault((topic, partition, number or 0), set())
+                    if offset in offsets:
                         counted.doubled.add(number or 0)
-                    of.add(offset)
+                    offsets.add(offset)
     return counted
 
 
@@ -224,12 +209,9 @@ def whole_to(region: Handle, table: Table, storage: Storage, snapshot: Snapshot,
         return line, due(reader, table, line)
 
     line, rows = region.plane.read(ask)
-    there = count(storage, snapshot.files()).rows
-    lacking = [i for i in line if i in rows and there[i] != rows[i]]
-    if not lacking:
-        return holds
-    before = [i for i in line if i < lacking[0]]
-    return before[-1] if before else 0
+    present = count(storage, snapshot.files()).rows
+    lacking = next((i for i in line if i in rows and present[i] != rows[i]), None)
+    return holds if lacking is None else max((i for i in line if i < lacking), default=0)
 
 
 def due(reader: Reader, table: Table, ids: Collection[int]) -> dict[int, int]:
@@ -241,7 +223,7 @@ def due(reader: Reader, table: Table, ids: Collection[int]) -> dict[int, int]:
 
 def in_reach(region: Handle, table: Table) -> set[int]:
     """Versions of the table that a reset can reach."""
-    return region.plane.read(lambda reader, row: versions_in_reach(reader, row, table))
+    return region.plane.read(lambda reader, row: contents.versions_in_reach(reader, row, table))
 
 
 def staying_at(region: Handle, holds: int, without: Collection[int] = (), *, unnumbered: bool = True) -> Staying:
@@ -270,9 +252,9 @@ def elsewhere(table: Table) -> str:
 def check_place(table: Table, snapshot: Snapshot | None) -> None:
     """A table that has acknowledged rows and is not there is not made again in silence: its folder may only not be mounted here."""
     if table.version and (snapshot is None or snapshot.version < int(table.version)):
-        there = "is not there" if snapshot is None else f"is at version {snapshot.version}"
+        now = "is not there" if snapshot is None else f"is at version {snapshot.version}"
         raise Refused(
-            f"Table {table.name} at {table.path} {there}, and version {table.version} of it was acknowledged.",
+            f"Table {table.name} at {table.path} {now}, and version {table.version} of it was acknowledged.",
             hint=f"Is its folder mounted on this machine? If it is lost: {elsewhere(table)}.",
         )
 
@@ -289,9 +271,9 @@ def check_columns(region: Handle, table: Table, snapshot: Snapshot) -> None:
             f"{keys or 'record'}.",
             hint="Nothing was written. Declare it as it was, or as a table of another name.",
         )
-    there, declared = list(snapshot.parts), list(parts_of(region.config, table))
-    if there != declared:
-        words = [", ".join(map(str, parts)) for parts in (there, declared)]
+    present, declared = list(snapshot.parts), list(parts_of(region.config, table))
+    if present != declared:
+        words = [", ".join(map(str, parts)) for parts in (present, declared)]
         by = f"is declared with partition_by: [{words[1]}]" if declared else "another program made it"
         raise Refused(
             f"Table {table.name} at {table.path} is partitioned by {words[0] or 'nothing'}: {by}.",
@@ -324,11 +306,10 @@ def older_copy(table: Table, shown: int, acknowledged: str) -> Refused:
 
 def _other_owner(table: Table, snapshot: Snapshot, uid: str) -> OtherRegion:
     """Where the table's log has been cleaned of the stamp, only that it is another's is known."""
-    stamps = [entry.stamp for entry in snapshot.since(max(0, snapshot.version - 100)) or () if entry.stamp is not None]
     whose = "others"
-    if stamps:
-        last = stamps[-1]
-        whose = f"table {last.table} of this region" if last.uid == uid else f"region uid {last.uid}"
+    for entry in snapshot.since(max(0, snapshot.version - 100)) or ():
+        if (last := entry.stamp) is not None:
+            whose = f"table {last.table} of this region" if last.uid == uid else f"region uid {last.uid}"
     return OtherRegion(
         f"Table {table.name} at {table.path} holds rows of {whose}; this region is {uid}.",
         hint="Two regions of one name are two regions, and two tables are two: name another path.",

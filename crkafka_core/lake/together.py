@@ -99,10 +99,12 @@ def _write(
     region.plane.do(lambda tx: permits.note_counts(tx, [(p, due[p.table.name]) for p in given]))
 
     def commit(permit: Permit) -> Written:
-        wanted = due[permit.table.name]
-        log = logs.get(permit.table.name)
-        version = "" if log is None else _commit(region, permit, log, hold, new, wanted)
-        counts = {i: wanted.get(i, 0) for i in plan.checkpoints}
+        name, version = permit.table.name, ""
+        if name in logs:
+            files = Files(new.files.get(name, ()), numbered(NULLABLE), due[name])
+            write = Write(region, logs[name], permit, hold, lambda: files)
+            version = write.run(lambda *_: (permit.commit.upto, None))
+        counts = {i: due[name].get(i, 0) for i in plan.checkpoints}
         return Written(version, sum(counts.values()), counts=counts)
 
     for permit in (p for p in given if p not in filled):
@@ -175,8 +177,3 @@ def _files(
         new.discard(outputs)
         raise
     return new
-
-
-def _commit(region: Handle, permit: Permit, log: TableLog, hold: Hold, new: Made, due: Mapping[int, int]) -> str:
-    files = Files(new.files.get(permit.table.name, ()), numbered(NULLABLE), due)
-    return Write(region, log, permit, hold, lambda: files).run(lambda *_: (permit.commit.upto, None))

@@ -74,8 +74,8 @@ def bitmap(positions: Collection[int]) -> bytes:
 def parsed_bitmap(content: bytes) -> npt.NDArray[np.int64]:
     if content[:4] != _MAGIC:
         raise ValueError("This is no deletion vector: it does not begin with its magic number.")
-    found = _roaring().deserialize(content[4:])
-    return np.fromiter(found, np.int64, len(found))
+    positions = _roaring().deserialize(content[4:])
+    return np.fromiter(positions, np.int64, len(positions))
 
 
 def blob(positions: Collection[int]) -> bytes:
@@ -102,15 +102,8 @@ def delta_file(vectors: Sequence[Collection[int]]) -> tuple[str, bytes, list[Des
     named, content, made = uuid.uuid4(), bytearray(b"\x01"), []
     for positions in vectors:
         one = blob(positions)
-        made.append(
-            {
-                "storageType": "u",
-                "pathOrInlineDv": _z85(named.bytes),
-                "offset": len(content),
-                "sizeInBytes": len(one) - 8,
-                "cardinality": len(positions),
-            }
-        )
+        place = {"storageType": "u", "pathOrInlineDv": _z85(named.bytes), "offset": len(content)}
+        made.append({**place, "sizeInBytes": len(one) - 8, "cardinality": len(positions)})
         content += one
     return f"deletion_vector_{named}.bin", bytes(content), made
 

@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -32,6 +32,10 @@ from crkafka_core.segments.batch import SCHEMA
 from crkafka_core.segments.scan import scan_segment
 from crkafka_core.segments.storage import Storage
 
+_CLOSED_AT_ONCE = 8
+"""Outputs, of which a pass over many tables has one for each."""
+_OPENED = 64
+"""Transforms that a process keeps open."""
 Record = tuple[int, str, int, int]
 """Checkpoint, topic, partition, offset: a topic that was made again has records of the same names in other checkpoints."""
 
@@ -120,10 +124,12 @@ def make(task: Task, run: Run, at: Callable[[int, pa.RecordBatch], object] = lam
             at(count, batch)
             count += batch.num_rows
             made.records[checkpoint] += batch.num_rows
-            for rows in _parts(checkpoint, batch, task, run):
-                for name, of in rows.items():
-                    outputs[name].add(checkpoint, of)
-        _close(outputs.values())
+            for given in _parts(checkpoint, batch, task, run):
+                for name, rows in given.items():
+                    outputs[name].add(checkpoint, rows)
+        # All files whole and durable. Several at once share the disk's writes: one after the other each waits for a write of its own.
+        with ThreadPoolExecutor(min(_CLOSED_AT_ONCE, len(outputs)) or 1, "close") as threads:
+            deque(threads.map(NewFiles.close, outputs.values()), maxlen=0)
     except BaseException:
         for each in outputs.values():
             each.discard()
@@ -131,16 +137,6 @@ def make(task: Task, run: Run, at: Callable[[int, pa.RecordBatch], object] = lam
     made.files = {name: each.made for name, each in outputs.items() if name in task.outputs}
     made.rows = {name: each.rows for name, each in outputs.items()}
     return made
-
-
-def _close(outputs: Collection[NewFiles]) -> None:
-    """All files whole and durable. Several at once share the disk's writes: one after the other each waits for a write of its own."""
-    with ThreadPoolExecutor(min(_CLOSED_AT_ONCE, len(outputs)) or 1, "close") as threads:
-        deque(threads.map(NewFiles.close, outputs), maxlen=0)
-
-
-_CLOSED_AT_ONCE = 8
-"""Outputs, of which a pass over many tables has one for each."""
 
 
 def _parts(checkpoint: int, batch: pa.RecordBatch, task: Task, run: Run) -> Iterator[Mapping[str, pa.RecordBatch]]:
@@ -198,7 +194,11 @@ def main() -> None:
             answer: object = _answer(asked, opened, connection)
         except Exception as error:
             answer = error
-        _send(connection, answer)
+        try:
+            pickle.loads(sent := pickle.dumps(answer))
+        except Exception:
+            sent = pickle.dumps(RuntimeError(f"{type(answer).__name__}: {answer}"))
+        connection.send_bytes(sent)
 
 
 def _answer(asked: Task | Search, opened: dict[bytes, Run], connection: Connection) -> Made | None:
@@ -211,19 +211,6 @@ def _answer(asked: Task | Search, opened: dict[bytes, Run], connection: Connecti
         search(asked, opened[key], lambda row, record: connection.send((row, record)))
         return None
     return make(task, opened[key], lambda first, batch: connection.send((first, first + batch.num_rows, _ends(batch))))
-
-
-_OPENED = 64
-"""Transforms that a process keeps open."""
-
-
-def _send(connection: Connection, answer: object) -> None:
-    try:
-        sent = pickle.dumps(answer)
-        pickle.loads(sent)
-    except Exception:
-        sent = pickle.dumps(RuntimeError(f"{type(answer).__name__}: {answer}"))
-    connection.send_bytes(sent)
 
 
 def _until_the_host_ends() -> None:

@@ -83,28 +83,24 @@ class Write:
     def _once(self, decide: Decide) -> int | None:
         """On the table as it is; None: it was just made."""
         commit, snapshot = self.permit.commit, self.log.look()
-        shown, of = standing.check(self.region, self.permit, snapshot)
+        shown, is_known = standing.check(self.region, self.permit, snapshot)
         if snapshot is None:
             # What is missing is found before a table is made; files of one whose folder is not known are made afterwards.
             # A fence brings no files, and the columns by which the table is partitioned.
             late = self.log.placed_late and commit.kind != tables.FENCE
-            made = NOTHING if late else self._made
-            parts = parts_of(self.region.config, self.permit.table)
-            properties = properties_of(self.region.config, self.permit.table)
-            self.log.create(made.columns or self._least, parts, replace(self._stamp(0), permit=0), properties)
+            columns = self._least if late else self._made.columns or self._least
+            config, table = self.region.config, self.permit.table
+            stamp = replace(self._stamp(0), permit=0)
+            self.log.create(columns, parts_of(config, table), stamp, properties_of(config, table))
             return None
         if shown is not None and (shown.permit, shown.token) == (commit.number, mark_of(commit.token)):
             return shown.version  # the answer to an earlier attempt was lost
-        holds, staying = decide(snapshot, of)
+        holds, staying = decide(snapshot, is_known)
         change = self._change(snapshot, staying)
         self.hold.check()
         stamp = replace(self._stamp(holds), settled=self._settled(snapshot, shown))
-        about = {
-            "kind": commit.kind,
-            "after": commit.after,
-            "upto": commit.upto,
-            "rows": sum(file.rows for file in change.add),
-        }
+        rows = sum(file.rows for file in change.add)
+        about = {"kind": commit.kind, "after": commit.after, "upto": commit.upto, "rows": rows}
         keep = partial(standing.in_reach, self.region, self.permit.table)
         change = replace(change, schema=self._evolved(snapshot), info=about, keep=keep)
         return snapshot.commit(stamp, change).version
@@ -130,13 +126,14 @@ class Write:
         """Add new files, remove files that leave, and add the rows of these that stay."""
         if staying is None:
             return Change(self._made.new)
-        storage, there = self.log.storage, list(snapshot.files())
-        lost = files.missing(storage, there) if self.settles >= 0 or self.permit.commit.kind == tables.FENCE else set()
-        if self.settles >= 0:  # a repair
-            leaving, torn = files.parted(storage, [file for file in there if file.path not in lost], staying)
-            leaving += [file for file in there if file.path in lost]
+        storage, present = self.log.storage, list(snapshot.files())
+        repairs = self.settles >= 0
+        lost = files.missing(storage, present) if repairs or self.permit.commit.kind == tables.FENCE else set()
+        if repairs:
+            leaving, torn = files.parted(storage, [file for file in present if file.path not in lost], staying)
+            leaving += [file for file in present if file.path in lost]
         else:
-            leaving, torn = files.parted(storage, there, staying, lost)
+            leaving, torn = files.parted(storage, present, staying, lost)
         self._attempts += 1
         kept = f"{folder_of_commit(self.permit)}/kept-{self._attempts}"
         rest = (files.rest_of(storage, file, staying, f"{kept}-{i:05d}.parquet") for i, file in enumerate(torn))
