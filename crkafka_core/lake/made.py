@@ -155,9 +155,7 @@ def by_shape(
     return by_table
 
 
-def _transform(
-    region: Handle, declared: TableConfig, shape: str, present: pa.Schema | None
-) -> tuple[Transform, str]:
+def _transform(region: Handle, declared: TableConfig, shape: str, present: pa.Schema | None) -> tuple[Transform, str]:
     if (template := region.config.template_of(shape)) is not None:
         values, taken = region.plane.read(
             lambda reader, _: (templates.values_of(reader, shape), templates.taken(reader))
