@@ -111,8 +111,11 @@ def join_crowds(
         staying = standing.staying_at(region, settled, unnumbered=False)
         chosen = [
             file
-            for file in snapshot.files((1, settled))
-            if file.marks is None and file.bytes < target * 3 // 4 and staying.of_file(file)
+            for file in snapshot.files()
+            if file.may_have(1, settled)
+            and file.marks is None
+            and file.bytes < target * 3 // 4
+            and staying.of_file(file)
         ]
     chosen = [file for file in chosen if file.path not in left]
     sizes = Counter(map(_size, chosen))

@@ -154,12 +154,9 @@ def _unmarked(file: NewFile) -> DataFile:
 def _ranks(column: pa.ChunkedArray) -> Ids:
     """Numbers in the order of the values."""
     one = column.combine_chunks()
-    if pa.types.is_integer(one.type):
-        numbers: Ids = one.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
-        return numbers
-    encoded = one.dictionary_encode(null_encoding="encode")
-    texts = np.array([str(value) for value in encoded.dictionary.to_pylist()])
-    ranks: Ids = np.argsort(np.argsort(texts))[encoded.indices.to_numpy(zero_copy_only=False)]
+    if not pa.types.is_integer(one.type):
+        one = pc.rank(one, sort_keys="ascending", tiebreaker="dense")
+    ranks: Ids = one.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
     return ranks
 
 

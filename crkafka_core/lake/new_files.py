@@ -6,7 +6,7 @@ import uuid
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
@@ -40,7 +40,7 @@ class Output:
     """Of the table."""
     folder: str
     """Below it, for the new files."""
-    parts: Sequence[Part] = field(default=())
+    parts: Sequence[Part] = ()
     columns: pa.Schema | None = None
     """Of the table, where it has more of them than the transform gives."""
     keys: Sequence[str] = ()

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import types as of
+from pyarrow import types as is_type
 
 from crkafka_core.lake.port import Part
 from crkafka_core.model.errors import ConfigError
@@ -26,21 +26,19 @@ def field_name(part: Part) -> str:
 
 def value_type(part: Part, kind: pa.DataType) -> pa.DataType:
     """Of a field's values: a date for days; for years, months and hours their number since 1970. ConfigError: no such transform of it."""
-    timely = of.is_timestamp(kind) or (of.is_date32(kind) and part.transform != "hour")
-    if part.transform == "identity" and not of.is_nested(kind) and not of.is_floating(kind):
-        return kind
-    if part.transform == "day" and timely:
-        return pa.date32()
-    if part.transform in ("year", "month", "hour") and timely:
-        return pa.int32()
-    if (
-        part.transform == "bucket"
-        and part.width > 0
-        and not (of.is_nested(kind) or of.is_floating(kind) or of.is_boolean(kind))
-    ):
-        return pa.int32()
-    if part.transform == "truncate" and part.width > 0 and (of.is_integer(kind) or of.is_string(kind)):
-        return kind
+    timely = is_type.is_timestamp(kind) or (is_type.is_date32(kind) and part.transform != "hour")
+    plain = not (is_type.is_nested(kind) or is_type.is_floating(kind))
+    match part.transform:
+        case "identity" if plain:
+            return kind
+        case "day" if timely:
+            return pa.date32()
+        case "year" | "month" | "hour" if timely:
+            return pa.int32()
+        case "bucket" if part.width > 0 and plain and not is_type.is_boolean(kind):
+            return pa.int32()
+        case "truncate" if part.width > 0 and (is_type.is_integer(kind) or is_type.is_string(kind)):
+            return kind
     raise ConfigError(
         f"partition_by: {part.transform} of column {part.column} ({kind}) is not possible.",
         hint="identity, bucket[N] and truncate[N] are of plain columns; year, month, day and hour of times and dates.",
@@ -77,11 +75,10 @@ def _values(column: pa.Array, part: Part) -> pa.Array:
         case "month":
             years, months = _since_1970(column)
             return pc.add(pc.multiply(years, 12), months).cast(kind)
-        case "day" | "hour" if of.is_timestamp(column.type):
+        case "day" | "hour" if is_type.is_timestamp(column.type):
             micros = np.asarray(column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()).fill_null(0))
-            found = pa.array((micros // _MICROS[part.transform]).astype(np.int32), mask=_nulls(column))
-            return found.cast(kind)
-        case "truncate" if of.is_string(kind):
+            return pa.array((micros // _MICROS[part.transform]).astype(np.int32), mask=_nulls(column)).cast(kind)
+        case "truncate" if is_type.is_string(kind):
             return pc.utf8_slice_codeunits(column, 0, part.width)
         case "truncate":
             numbers = np.asarray(column.fill_null(0))
@@ -97,7 +94,7 @@ def _nulls(column: pa.Array) -> Any:
 
 def _since_1970(column: pa.Array) -> tuple[pa.Array, pa.Array]:
     """Years, and months of the year from 0; in UTC."""
-    plain = column.cast(pa.timestamp("us")) if of.is_timestamp(column.type) else column
+    plain = column.cast(pa.timestamp("us")) if is_type.is_timestamp(column.type) else column
     return pc.subtract(pc.year(plain), 1970), pc.subtract(pc.month(plain), 1)
 
 
@@ -109,9 +106,9 @@ def _buckets(column: pa.Array, width: int) -> pa.Array:
         raise ConfigError(
             "partition_by: bucket needs mmh3, which is not installed.", hint="pip install 'crkafka[iceberg]'"
         ) from None
-    if of.is_timestamp(column.type):
+    if is_type.is_timestamp(column.type):
         column = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
-    elif of.is_date32(column.type):
+    elif is_type.is_date32(column.type):
         column = column.cast(pa.int32())
     encoded = column.dictionary_encode()
     hashes = [mmh3.hash(_bytes(value), signed=False) & 0x7FFFFFFF for value in encoded.dictionary.to_pylist()]

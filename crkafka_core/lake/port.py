@@ -127,6 +127,11 @@ class DataFile(NewFile):
             return int(self.lowest[CHECKPOINT]), int(self.highest[CHECKPOINT])
         return None
 
+    def may_have(self, first: int, last: int) -> bool:
+        """Whether it may have rows of checkpoints in [first, last]."""
+        low, high = self.numbers or (first, last)
+        return low <= last and high >= first
+
 
 @dataclass(frozen=True)
 class LogEntry:
@@ -138,8 +143,6 @@ class LogEntry:
     changes_rows: bool
     touched: tuple[int, int] | None = None
     """The lowest and highest checkpoint in the files that it added; None: it added none, or only deleted rows by its own account."""
-    operation: str = ""
-    """As the format names it."""
 
 
 @dataclass(frozen=True)
@@ -185,8 +188,7 @@ class Snapshot(Protocol):
     def since(self, version: int) -> Sequence[LogEntry] | None:
         """Commits after `version`, oldest first; None if the log no longer has all of them."""
 
-    def files(self, numbers: tuple[int, int] | None = None) -> Iterable[DataFile]:
-        """Data files; with `numbers` at least all with rows of checkpoints in [lowest, highest]."""
+    def files(self) -> Iterable[DataFile]: ...
 
     def commit(self, stamp: Stamp, change: Change = NO_CHANGE) -> Snapshot:
         """Commit directly after this snapshot; the snapshot that it made. Raises `Moved`, `Unknown` or `CannotCommit`.

@@ -295,7 +295,8 @@ def _erase(region: Handle, name: str, ids: Collection[int], means: Means, token:
             return [(name, Written(version, sum(permit.plan.rows_for_tables.values())))]
         snapshot = log.look()
         assert snapshot is not None
-        present = standing.count(log.storage, snapshot.files((held[0], held[-1]))).rows
+        files = (file for file in snapshot.files() if file.may_have(held[0], held[-1]))
+        present = standing.count(log.storage, files).rows
         counts = {number: present[number] for number in held}
         return [(name, Written(version, sum(counts.values()), counts=counts))]
 

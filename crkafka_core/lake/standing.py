@@ -138,7 +138,8 @@ def acknowledge(region: Handle, name: str, log: TableLog) -> None:
         region.plane.do(lambda tx: permits.leave_undone(tx, name, stamp.permit))
         return
     asked = {*erased, *uncounted}
-    counted = count(log.storage, snapshot.files((min(asked), max(asked)))).rows if asked else Counter[int]()
+    near = (file for file in snapshot.files() if file.may_have(min(asked), max(asked)))
+    counted = count(log.storage, near).rows if asked else Counter[int]()
     wrong = [i for i, rows in erased.items() if counted[i] != rows]
     region.plane.do(
         lambda tx: permits.acknowledge(

@@ -89,14 +89,14 @@ class Shape(Transform):
 def load(shape: str, table: str = "") -> Callable[..., Any]:
     """A function of a user's program, by its name `module:path`; `table` is for errors."""
     module, _, path = shape.partition(":")
-    of = f" of table {table}" if table else ""
+    owner = f" of table {table}" if table else ""
     try:
         function = reduce(getattr, path.split("."), importlib.import_module(module))
     except (ImportError, AttributeError) as error:
         raise ConfigError(
-            f"The shape {shape}{of} cannot be imported: {error}.",
+            f"The shape {shape}{owner} cannot be imported: {error}.",
             hint="Install the program that has it where tables are written, or put its folder on PYTHONPATH.",
         ) from error
     if not callable(function):
-        raise ConfigError(f"The shape {shape}{of} is not a function.")
+        raise ConfigError(f"The shape {shape}{owner} is not a function.")
     return function

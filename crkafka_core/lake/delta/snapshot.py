@@ -88,12 +88,9 @@ class DeltaSnapshot(Snapshot):
         texts = [(n, states.read_commit(self._table.storage, n)) for n in range(version + 1, self.version + 1)]
         return None if any(text is None for _, text in texts) else [_entry(n, text) for n, text in texts if text]
 
-    def files(self, numbers: tuple[int, int] | None = None) -> Iterable[DataFile]:
+    def files(self) -> Iterable[DataFile]:
         for added in self._state.files.values():
             file = added.file
-            held = file.numbers
-            if numbers is not None and held is not None and (held[1] < numbers[0] or held[0] > numbers[1]):
-                continue
             if vector := added.marked:
                 read = partial(vectors.delta_vector, vector, self._table.read)
                 stored = [name] if (name := vectors.vector_file(vector)) else []
@@ -192,7 +189,7 @@ class DeltaSnapshot(Snapshot):
 
 def _entry(version: int, text: bytes) -> LogEntry:
     actions = states.actions_of(text)
-    about, operation = states.about(actions), str(states.about(actions).get("operation", ""))
+    about = states.about(actions)
     changes = [
         (kind, what)
         for action in actions
@@ -201,9 +198,9 @@ def _entry(version: int, text: bytes) -> LogEntry:
     ]
     added = [AddedFile(what).file.numbers or _ANY for kind, what in changes if kind == "add"]
     touched = None
-    if added and operation != "DELETE":  # which copies what it does not delete
+    if added and about.get("operation") != "DELETE":  # which copies what it does not delete
         touched = (min(low for low, _ in added), max(high for _, high in added))
-    return LogEntry(version, _stamp_in(about.get("userMetadata"), version), bool(changes), touched, operation)
+    return LogEntry(version, _stamp_in(about.get("userMetadata"), version), bool(changes), touched)
 
 
 def _stamp_in(text: str | None, version: int) -> Stamp | None:

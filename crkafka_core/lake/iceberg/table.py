@@ -129,19 +129,15 @@ class IcebergSnapshot(Snapshot):
             number = int(each["sequence-number"])
             if number <= version:
                 if number < version:
-                    entries.append(LogEntry(number, None, True, operation="rollback"))
+                    entries.append(LogEntry(number, None, True))
                 return entries[::-1]
             entries.append(self._entry(number, each))
             reached = number
         return entries[::-1] if reached <= max(version + 1, 1) else None
 
-    def files(self, numbers: tuple[int, int] | None = None) -> Iterable[DataFile]:
+    def files(self) -> Iterable[DataFile]:
         reader = files.Reader(self._folder, self.metadata, self._deletes)
-        for manifest, entry in self._manifests.live(0):
-            file = reader.file(manifest, entry)
-            bounds = file.numbers
-            if numbers is None or bounds is None or (bounds[0] <= numbers[1] and bounds[1] >= numbers[0]):
-                yield file
+        return (reader.file(manifest, entry) for manifest, entry in self._manifests.live(avro.DATA))
 
     def commit(self, stamp: Stamp, change: Change = NO_CHANGE) -> IcebergSnapshot:
         if self._head is not self.metadata.head:
@@ -248,7 +244,7 @@ class IcebergSnapshot(Snapshot):
     def _entry(self, number: int, snapshot: SnapshotEntry) -> LogEntry:
         operation = snapshot.get("summary", {}).get("operation", "")
         touched = None if operation == "delete" else self._touched(snapshot)
-        return LogEntry(number, stamps.of(snapshot), operation != "replace", touched, operation)
+        return LogEntry(number, stamps.of(snapshot), operation != "replace", touched)
 
     def _touched(self, snapshot: SnapshotEntry) -> tuple[int, int] | None:
         """By the manifests that the snapshot made; a file without bounds may have rows of any checkpoint."""

@@ -222,7 +222,7 @@ class SimulatedSnapshot:
     def since(self, version: int) -> Sequence[LogEntry] | None:
         return [made.entry for made in self._log.lake.versions[version + 1 : self.version + 1]]
 
-    def files(self, numbers: tuple[int, int] | None = None) -> Iterable[DataFile]:
+    def files(self) -> Iterable[DataFile]:
         return list(self._made.files.values())
 
     def commit(self, stamp: Stamp, change: Change = NO_CHANGE) -> SimulatedSnapshot:
