@@ -52,12 +52,10 @@ class TableAudit:
 
 
 def miscounted(expected: Mapping[int, int], counts: Mapping[int, int]) -> tuple[int, ...]:
-    """Checkpoints of which a table has more or fewer rows than were merged."""
     return tuple(sorted(c for c, n in expected.items() if counts.get(c, 0) != n))
 
 
 def in_words(audit: TableAudit) -> list[str]:
-    """What an audit found, in words."""
     more = [checkpoint for checkpoint in audit.changed if checkpoint not in audit.miscounted]
     changing = f", with rows of checkpoints {_list(more)}" if more else ""
     lost = plural(len(audit.lost), "data file is", "data files are")
@@ -169,8 +167,6 @@ def look(region: Handle, name: str, logs: Logs = formats.open_log) -> TableAudit
 
 @dataclass(frozen=True)
 class View:
-    """One version of a table."""
-
     at: str
     """As a reader names it."""
     staying: Staying | None

@@ -38,12 +38,10 @@ def place_of(table: Table) -> Place | None:
 
 
 def place_in(columns: Collection[str], table: Table) -> list[str]:
-    """Those of the columns that have a record's topic, partition and offset."""
     return [name for name in place_of(table) or PLACE if name in columns]
 
 
 def parts_of(config: RegionConfig, table: Table) -> tuple[Part, ...]:
-    """By which a table is partitioned, as configured."""
     declared = config.table(table.name, table.shape)
     fields = declared.partition_fields if declared is not None else ()
     return tuple(Part(field.column, field.transform, field.width) for field in fields)
@@ -56,7 +54,6 @@ def keys_of(config: RegionConfig, table: Table) -> tuple[str, ...]:
 
 
 def properties_of(config: RegionConfig, table: Table) -> dict[str, str]:
-    """With which a table is made."""
     return {KEYS: ",".join(keys)} if (keys := keys_of(config, table)) else {}
 
 

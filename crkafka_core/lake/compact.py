@@ -51,8 +51,6 @@ _ORDER = [prefix + name for prefix in ("", PREFIX) for name in ("topic", "partit
 
 @dataclass(frozen=True)
 class Maintained:
-    """What was done to a table."""
-
     table: str
     merged: int = 0
     """Small files that are gone from it."""
@@ -204,7 +202,6 @@ def _replaced(
 
 
 def _names(kind: pa.DataType, path: str = "") -> Iterator[str]:
-    """Of all columns inside of a column's type."""
     if pa.types.is_struct(kind):
         for field in kind:
             yield f"{path}{field.name}"

@@ -24,8 +24,6 @@ BY_KEY = (
 
 @dataclass(frozen=True)
 class Erased:
-    """What was done."""
-
     checkpoints: Mapping[int, int]
     """Checkpoint → its records that are erased."""
     left: Mapping[str, str]
@@ -54,7 +52,6 @@ def erase(region: Handle, records: Records, *, means: Means = MEANS) -> Erased:
 
 
 def _held(family: Collection[Table], ids: Collection[int], reader: Reader, region: Region) -> list[int]:
-    """Those of the checkpoints that one of the tables holds."""
     live: set[int] = set()
     for table in family:
         live.update(contents.live_in(reader, region, table))

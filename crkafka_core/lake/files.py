@@ -47,7 +47,6 @@ class Staying:
 
     @classmethod
     def without_erased(cls, erased: Iterable[tuple[int, str, int, tuple[int, ...]]], place: Place) -> Staying:
-        """All rows but these."""
         return cls(((0, 2**62),), erased=tuple(erased), place=place)
 
     @property
@@ -71,7 +70,6 @@ class Staying:
         return cls(tuple((low, high) for low, high in kept if low <= high), unnumbered)
 
     def holds(self, first: int, last: int) -> bool:
-        """Whether rows of these numbers stay."""
         at = bisect_right(self.intervals, first, key=lambda each: each[0]) - 1
         return at >= 0 and self.intervals[at][1] >= last
 
@@ -86,7 +84,6 @@ class Staying:
         return False if none and not (nulls and self.unnumbered) else None
 
     def mask(self, batch: pa.RecordBatch) -> np.ndarray:
-        """Which rows of a batch stay."""
         column = batch.column(batch.schema.get_field_index(CHECKPOINT)).cast(pa.int64())
         numbers = column.fill_null(0).to_numpy(zero_copy_only=False)
         stays = np.zeros(len(numbers), bool)

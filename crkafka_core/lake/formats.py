@@ -22,7 +22,6 @@ Logs = Callable[[Handle, Table], TableLog]
 
 
 def open_log(region: Handle, table: Table) -> TableLog:
-    """The log of a declared table."""
     return opened(region.config, table)
 
 
@@ -47,7 +46,6 @@ def folder_of(path: str, options: Mapping[str, str]) -> Storage:
 
 
 def content_of(folder: Storage, path: str) -> bytes:
-    """A small file of a table."""
     with folder.open_read(path) as source:
         return bytes(source.read())
 

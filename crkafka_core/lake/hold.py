@@ -65,7 +65,6 @@ class Hold(Loop):
             raise LeaseLost(str(self.lost))
 
     def end_after(self, seconds: float) -> None:
-        """Let go by itself after so long."""
         self._linger = self._runtime.now() + seconds
 
     def stop(self) -> None:
@@ -87,7 +86,6 @@ class Hold(Loop):
 
 
 def keeping(region: Handle, lease: Lease, what: str) -> Hold:
-    """Renew a lease for as long as it is held, and release it at the end."""
     return Hold(
         lambda: region.plane.do(lambda tx: leases.renew(tx, lease, lease.length)),
         lambda: region.plane.do(lambda tx: leases.release(tx, lease)),

@@ -95,7 +95,6 @@ class KeyedWrite(Write):
         yield from new.files
 
     def _rows_of_keys(self, file: DataFile) -> Ids:
-        """Positions of the rows with one of the new keys."""
         positions, at = list[Ids](), 0
         for batch in files.rows_of(self.log.storage, replace(file, marks=None), self._keys, only=True):
             hits = self._records.keys.find([batch.column(name) for name in self._keys])

@@ -62,7 +62,6 @@ class NewFiles:
         """Of each checkpoint."""
 
     def add(self, checkpoint: int, rows: pa.RecordBatch) -> None:
-        """Rows of one checkpoint."""
         if not rows.num_rows:
             return
         self.rows[checkpoint] += rows.num_rows
@@ -94,7 +93,6 @@ class NewFiles:
             max(self._open.values(), key=lambda file: file.holds).write()
 
     def close(self) -> None:
-        """All files whole and durable."""
         for values in list(self._open):
             self._close(values)
 
@@ -103,7 +101,6 @@ class NewFiles:
         del self._open[values]
 
     def discard(self) -> None:
-        """Remove all that was made."""
         for file in self._open.values():
             file.discard()
         for made in self.made:

@@ -371,7 +371,6 @@ def _acknowledging(
 
 
 def _family(region: Handle, name: str) -> list[str]:
-    """Tables that are written together with this one, in the order of their permits."""
     return region.plane.read(lambda reader, _: [t.name for t in tables.siblings(reader, tables.of(reader, name))])
 
 

@@ -223,7 +223,6 @@ def due(reader: Reader, table: Table, ids: Collection[int]) -> dict[int, int]:
 
 
 def in_reach(region: Handle, table: Table) -> set[int]:
-    """Versions of the table that a reset can reach."""
     return region.plane.read(lambda reader, row: contents.versions_in_reach(reader, row, table))
 
 

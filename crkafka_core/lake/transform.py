@@ -46,8 +46,6 @@ NULLABLE = pa.schema([field.with_nullable(True) for field in SCHEMA])
 
 @dataclass(frozen=True)
 class Identity(Transform):
-    """Records as they are."""
-
     def schemas(self) -> Mapping[str, pa.Schema]:
         return {GOOD: NULLABLE}
 

@@ -67,7 +67,6 @@ def as_array(positions: Collection[int]) -> npt.NDArray[np.int64]:
 
 
 def bitmap(positions: Collection[int]) -> bytes:
-    """The magic number, and a roaring bitmap of 64-bit numbers in the portable format."""
     return _MAGIC + bytes(_roaring()(as_array(positions).astype(np.uint64)).serialize())
 
 

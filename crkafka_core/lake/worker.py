@@ -105,7 +105,6 @@ class Made:
         self.records.update(other.records)
 
     def discard(self, outputs: Mapping[str, Output]) -> None:
-        """Remove the files."""
         for name, files in self.files.items():
             for file in files:
                 with suppress(Exception):
@@ -154,7 +153,6 @@ def _parts(checkpoint: int, batch: pa.RecordBatch, task: Task, run: Run) -> Iter
 
 
 def _records(checkpoint: int, batch: pa.RecordBatch) -> Iterator[Record]:
-    """Which they are, in their order."""
     for name in zip(*(batch.column(name).to_pylist() for name in ("topic", "partition", "offset")), strict=True):
         yield checkpoint, *name
 

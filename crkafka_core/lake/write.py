@@ -54,8 +54,6 @@ def look_until_done(once: Callable[[], T | None], looks: int, unavailable: str, 
 
 @dataclass(eq=False)
 class Write:
-    """One commit to one table."""
-
     region: Handle
     log: TableLog
     permit: Permit
@@ -71,7 +69,6 @@ class Write:
         return self.make()
 
     def run(self, decide: Decide) -> str:
-        """Commit; the table's version then."""
         table = self.permit.table
         moved = Refused(
             f"Other programs keep committing to table {table.name} at {table.path}.",

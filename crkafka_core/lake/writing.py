@@ -43,8 +43,6 @@ class Written:
 
 @dataclass(frozen=True)
 class Committed:
-    """An acknowledged write."""
-
     table: str
     number: int
     checkpoints: tuple[int, ...]

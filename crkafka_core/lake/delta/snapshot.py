@@ -63,8 +63,6 @@ _STATE = ("token", "checkpoint", "settled", "version")
 
 
 class DeltaSnapshot(Snapshot):
-    """A `Snapshot`."""
-
     def __init__(self, table: DeltaTable, state: State) -> None:
         self._table, self._state = table, state
         self._name = f"Table {table.name} at {table.path}"

@@ -68,8 +68,6 @@ def key_of(action: Action) -> str:
 
 @dataclass(frozen=True)
 class State:
-    """One version of the log."""
-
     version: int
     last: bytes
     """The commit that made it."""
@@ -79,12 +77,10 @@ class State:
     files: Mapping[str, AddedFile]
 
     def after(self, version: int, text: bytes) -> State:
-        """With one commit more."""
         return _replayed(replace(self, version=version, last=text), actions_of(text))
 
     @cached_property
     def fields(self) -> list[dict[str, Any]]:
-        """Of the table's schema, as the log has them."""
         return list(json.loads(self.metadata["schemaString"])["fields"])
 
     @property
@@ -113,7 +109,6 @@ def actions_of(text: bytes) -> list[Action]:
 
 
 def about(actions: Iterable[Action]) -> Action:
-    """What a commit has in the table's history."""
     return next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
 
 

@@ -33,13 +33,10 @@ _LEAST_AGE_S = 86_400
 
 
 def open_table(name: str, path: str, options: Mapping[str, str], conf: Mapping[str, str]) -> TableLog:
-    """A declared table at a path. `options`: of the storage."""
     return DeltaTable(name, path, options)
 
 
 class DeltaTable(TableLog):
-    """A `TableLog`."""
-
     widens = False  # without a table feature that few readers know
 
     def __init__(self, name: str, path: str, options: Mapping[str, str]) -> None:
@@ -166,7 +163,6 @@ class DeltaTable(TableLog):
         return sorted(v for v in versions if v in commits and (v >= first or 0 in commits))
 
     def read(self, path: str) -> bytes:
-        """A small file of the table."""
         return content_of(self.storage, path)
 
 

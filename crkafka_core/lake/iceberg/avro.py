@@ -98,7 +98,6 @@ def read(content: bytes) -> list[dict[str, Any]]:
 
 
 def as_map(pairs: Any) -> dict[int, Any]:
-    """A map as Iceberg's Avro has it, by field id; None is empty."""
     return {pair["key"]: pair["value"] for pair in pairs or ()}
 
 

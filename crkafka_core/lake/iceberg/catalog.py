@@ -51,8 +51,6 @@ _UPDATES: TypeAdapter[tuple[TableUpdate, ...]] = TypeAdapter(tuple[TableUpdate, 
 
 @dataclass(frozen=True)
 class _Loaded:
-    """A table as the catalog gave it, and where its metadata is."""
-
     table: Table
     file: str
 
@@ -133,7 +131,6 @@ class CatalogLog(IcebergLog):
         return at.file
 
     def _has(self, updates: Sequence[Update]) -> bool:
-        """Whether a snapshot of these updates is in the table."""
         added = {each["snapshot"]["snapshot-id"] for each in updates if each["action"] == "add-snapshot"}
         newest = self.newest() if added else None
         return newest is not None and not added.isdisjoint(newest[0].snapshots)
@@ -163,7 +160,6 @@ def _content(metadata: TableMetadata) -> Metadata:
 
 
 def open_catalog(name: str, conf: Mapping[str, str], storage: Mapping[str, str]) -> Catalog:
-    """One for each name and its settings."""
     return _opened(name, tuple(sorted(properties(name, conf, storage).items())))
 
 

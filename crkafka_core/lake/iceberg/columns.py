@@ -121,7 +121,6 @@ def _type(old: Any, kind: pa.DataType, ids: _Ids) -> Any:
 
 
 def _parts(kind: Any) -> tuple[str, ...]:
-    """Parts of a list's or a map's type."""
     return ("element",) if kind["type"] == "list" else ("key", "value")
 
 
@@ -163,7 +162,6 @@ def _children(kind: Any) -> list[tuple[str, int, Any]]:
 
 
 def last_id(kind: Any) -> int:
-    """The highest id in a schema or a type."""
     return max((max(number, last_id(child)) for _, number, child in _children(kind)), default=0)
 
 

@@ -161,7 +161,6 @@ class IcebergFile(DataFile):
 
 
 def new_entry(file: NewFile, folder: Folder, schema: Schema, partitioning: Partitioning) -> dict[str, Any]:
-    """A file as a manifest has it."""
     columns = {each["name"]: (each["id"], each["type"]) for each in schema["fields"]}
     known = {name: columns[name] for name in columns if isinstance(columns[name][1], str)}
     nulls = {columns[name][0]: count for name, count in file.nulls.items() if name in columns}

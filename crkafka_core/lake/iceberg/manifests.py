@@ -142,7 +142,6 @@ class NextManifests:
         self._kept = [each for each in self.before.all if _live(each)]
 
     def add(self, files: Sequence[Mapping[str, Any]], spec_id: int) -> None:
-        """Files of one kind and one spec."""
         if not files:
             return
         for file in files:

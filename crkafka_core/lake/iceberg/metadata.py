@@ -65,7 +65,6 @@ class Metadata:
 
 
 def empty(location: str, schema: Schema, spec: Mapping[str, Any], properties: Mapping[str, str]) -> Metadata:
-    """Of a new table, without a snapshot."""
     return Metadata(
         {
             "format-version": 2,
