@@ -44,10 +44,7 @@ def note(region: Handle, records: Records) -> dict[int, int]:
 
 
 def note_again(region: Handle) -> bool:
-    """Note as erased what was erased before a rewind and has come again with it; whether there was any.
-
-    Asked before checkpoints are read, for a table or for a program.
-    """
+    """Before checkpoints are read: note as erased what was so before a rewind, and has come again with it; whether there was any."""
     where = region.plane.read(lambda reader, _: erasure.come_again(reader))
     if not where:
         return False

@@ -31,10 +31,7 @@ class Erased:
 
 
 def erase(region: Handle, records: Records, *, means: Means = MEANS) -> Erased:
-    """Note the records as erased, then take them out of every declared table.
-
-    May be repeated; a table that could not be written is named, and so is why.
-    """
+    """Note the records as erased, then take them out of every declared table; may be repeated."""
     writing.refuse_copy(region)
     noted = erased.note(region, records)
     left: dict[str, str] = {}

@@ -90,7 +90,7 @@ class Means:
         """Files of a plan's records, made by the pool. `check` is called meanwhile, and ends it by an error."""
         with nullcontext(self.pool) if self.pool is not None else Pool() as pool:
             sources, limit = self.sources(region, plan, pool.workers), region.config.batch_timeout
-            return pool.files(sources, transform, outputs, lambda _: check(), batch_timeout=limit)
+            return pool.files(sources, transform, outputs, check, batch_timeout=limit)
 
 
 MEANS = Means()

@@ -48,10 +48,7 @@ _DEADLY = 20
 def segments_in_shares(
     storage: Storage, segments: Sequence[Segment], selection: Selection = EVERYTHING, count: int = 1
 ) -> list[Source]:
-    """Segments as tasks of about equal size, each with its segments in the order of checkpoints (SPEC K7).
-
-    `count`: how many tasks at least, where that is worth it.
-    """
+    """Segments as `count` tasks or more, where that is worth it, of about equal size, each in the order of checkpoints (SPEC K7)."""
     total = sum(segment.bytes for segment in segments)
     wanted = max(math.ceil(total / _TASK_BYTES), min(count, math.ceil(total / _WORTH_A_TASK)), 1)
     shares: list[list[Segment]] = [[] for _ in range(min(wanted, len(segments)))]
@@ -100,20 +97,19 @@ class Pool:
         sources: Sequence[Source],
         transform: Transform,
         outputs: Mapping[str, Output],
-        progress: Callable[[int], object] = lambda records: None,
+        check: Callable[[], object] = lambda: None,
         *,
         batch_timeout: float = BATCH_TIMEOUT,
     ) -> Made:
         """New files of all records, which nothing commits yet; none is left behind after an error.
 
-        `progress`: gets how many records more were transformed. An output of the transform that is not among `outputs` is counted.
-        `batch_timeout`: a process that gives no sign of life for longer is ended, and counts as one that died on its batch.
+        An output that is not among `outputs` is counted. `check` is called for each batch, and ends it by an error. `batch_timeout`: a
+        process that gives no sign of life for longer is ended, and counts as one that died on its batch.
         """
         made, error = Made(), None
         with ThreadPoolExecutor(min(self.workers, len(sources)) or 1, "pool") as threads:
-            running = [
-                threads.submit(self._made, Task(each, transform, outputs), progress, batch_timeout) for each in sources
-            ]
+            tasks = [Task(source, transform, outputs) for source in sources]
+            running = [threads.submit(self._made, task, check, batch_timeout) for task in tasks]
             try:
                 for future in running:
                     made.add(future.result())
@@ -137,20 +133,18 @@ class Pool:
         for worker in ending:
             worker.end()
 
-    def _made(self, task: Task, progress: Callable[[int], object], patience: float) -> Made:
+    def _made(self, task: Task, check: Callable[[], object], patience: float) -> Made:
         """A task, carried out by as many processes as it takes."""
-        deaths, done = 0, 0
+        deaths = 0
         while True:
             batch: tuple[int, int, str] | None = None
             try:
                 with self._borrowed() as worker:
                     for answer in worker.ask(task, patience):
+                        check()
                         if isinstance(answer, Made):
-                            progress(max(0, sum(answer.records.values()) - done))
                             return answer
                         batch = answer
-                        progress(max(0, answer[0] - done))
-                        done = max(done, answer[0])
             except _Died as died:
                 end = died.how
             if batch is not None and (deadly := self._deadly(task, batch[0], batch[1], patience)):

@@ -260,10 +260,7 @@ def check_place(table: Table, snapshot: Snapshot | None) -> None:
 
 
 def check_columns(region: Handle, table: Table, snapshot: Snapshot) -> None:
-    """Refuse what is no table of these rows any more.
-
-    One that another program made, without rows, gets the columns that it lacks with its first rows.
-    """
+    """Refuse what is no table of these rows any more; an empty one of others gets the columns that it lacks with its first rows."""
     keys, kept_by = ",".join(keys_of(region.config, table)), snapshot.properties.get(KEYS, "")
     if kept_by != keys:
         raise Refused(

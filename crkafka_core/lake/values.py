@@ -62,7 +62,9 @@ class ByValue(Transform):
                 return {GOOD: records}
             rows = {v: pc.fill_null(pc.equal(values, v), False) for v in names if v in self.outputs}
             others = pc.fill_null(pc.invert(pc.is_in(values, pa.array(rows, pa.string()))), True)
-            return {name: part for name, of in (*rows.items(), (GOOD, others)) if (part := records.filter(of)).num_rows}
+            return {
+                name: part for name, kept in (*rows.items(), (GOOD, others)) if (part := records.filter(kept)).num_rows
+            }
 
         return parted
 
@@ -121,8 +123,8 @@ class FieldOf:
     def _alone(self, value: bytes) -> str | None:
         with suppress(ValueError, RecursionError):
             decoded = json.loads(value)
-            of = decoded.get(self._name) if isinstance(decoded, dict) else None
-            text = json.dumps(of) if isinstance(of, bool | int) else of
+            given = decoded.get(self._name) if isinstance(decoded, dict) else None
+            text = json.dumps(given) if isinstance(given, bool | int) else given
             if isinstance(text, str):
                 text.encode()  # a half of a pair of surrogates is no text
                 return text

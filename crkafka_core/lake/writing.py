@@ -192,7 +192,7 @@ def fence(region: Handle, name: str, write: Callable[[Permit, Hold], tuple[str, 
 def refuse_copy(region: Handle, *, deletes: bool = False) -> None:
     """Tables are written by the control plane that owns the region's storage, and by no copy or older state of it (SPEC T3, G10).
 
-    Who `deletes` looks at the segments too, and not only at the mark beside them.
+    What `deletes` looks at the segments too, and not only at the mark beside them.
     """
     storage = region.storage()
     if deletes:

@@ -21,6 +21,7 @@ ROOMS = (
     "crkafka_core/member",
     "crkafka_core/model",
     "crkafka_core/hosts",
+    "crkafka_core/lake",
     "crkafka_core/plane",
     "crkafka_core/protocol",
     "crkafka_core/segments",
@@ -41,7 +42,7 @@ ROOMS = (
 """Rooms and files without such names; add one when it is done, and take none out."""
 WITHOUT_OF = tuple(
     f"crkafka_core/{room}"
-    for room in ("cli", "decode", "hosts", "model", "plane", "protocol", "region", "segments", "spark", "verify")
+    for room in ("cli", "decode", "hosts", "lake", "model", "plane", "protocol", "region", "segments", "spark", "verify")
 )
 """Rooms in which no variable or parameter is named `of`."""
 

@@ -88,14 +88,14 @@ _WRITER = (
 """Features of versions of the protocol from before features had names."""
 
 
-def protocol_of(schema: pa.Schema, there: Mapping[str, Any], *, marks: bool = False) -> Mapping[str, Any]:
+def protocol_of(schema: pa.Schema, now: Mapping[str, Any], *, marks: bool = False) -> Mapping[str, Any]:
     """What a table with these columns asks of programs: times without a zone are a feature of their own, and deletion vectors are."""
     features = {"timestampNtz"} if any(_zoneless(field.type) for field in schema) else set[str]()
     features |= {"deletionVectors"} if marks else set()
     if not features:
-        return there
-    reader, writer = list(there.get("readerFeatures") or ()), there.get("writerFeatures")
-    old = int(there.get("minWriterVersion", 2))
+        return now
+    reader, writer = list(now.get("readerFeatures") or ()), now.get("writerFeatures")
+    old = int(now.get("minWriterVersion", 2))
     writer = [name for least, name in _WRITER if old >= least] if writer is None else list(writer)
     return {
         "minReaderVersion": 3,

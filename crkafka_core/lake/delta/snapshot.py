@@ -36,15 +36,13 @@ from crkafka_core.lake.vectors import Positions
 if TYPE_CHECKING:
     from crkafka_core.lake.delta.table import DeltaTable
 
-_READ_FEATURES = {
+_FEATURES = {
     "deletionVectors",
     "timestampNtz",
     "columnMapping",
     "v2Checkpoint",
     "vacuumProtocolCheck",
     "variantType",  # which deltalake adds with any property that it sets; a column of this type is refused
-}
-_FEATURES = _READ_FEATURES | {
     "appendOnly",
     "invariants",
     "changeDataFeed",
@@ -110,11 +108,13 @@ class DeltaSnapshot(Snapshot):
             metadata = [{"metaData": {**self._state.metadata, "schemaString": self._evolved(schema)}}]
             if (protocol := protocol_of(schema, self._state.protocol)) != self._state.protocol:
                 metadata.append({"protocol": protocol})
+        gone = {"deletionTimestamp": now, "extendedFileMetadata": True}
+        leaving = [by_path[file.path] for file in (*remove, *marks)]
         actions: list[Mapping[str, Any]] = [
             {"commitInfo": about},
             *metadata,
             *actions_of_stamp(stamp, self.version + 1),
-            *({"remove": _removed(by_path[file.path], now, changes_rows)} for file in (*remove, *marks)),
+            *({"remove": _again(added, changes_rows, added.marked) | gone} for added in leaving),
             *({"add": _added(file, now, changes_rows, described.get(file.path))} for file in add),
             *({"add": _marked(by_path[file.path], now, changes_rows, described.get(file.path))} for file in marks),
         ]
@@ -263,10 +263,6 @@ def _marked(added: AddedFile, now: int, changes_rows: bool, vector: vectors.Desc
     stats = {**json.loads(added.action.get("stats") or "{}"), "tightBounds": vector is None}
     again = _again(added, changes_rows, vector)
     return again | {"modificationTime": now, "stats": json.dumps(stats, ensure_ascii=False)}
-
-
-def _removed(added: AddedFile, now: int, changes_rows: bool) -> dict[str, Any]:
-    return _again(added, changes_rows, added.marked) | {"deletionTimestamp": now, "extendedFileMetadata": True}
 
 
 def _again(added: AddedFile, changes_rows: bool, vector: Any) -> dict[str, Any]:

@@ -11,10 +11,7 @@ from crkafka_core.lake.port import TableLog
 
 
 def open_table(name: str, path: str, options: Mapping[str, str], conf: Mapping[str, str]) -> TableLog:
-    """A declared table: at a path, in a folder that is a catalog, or in a catalog that pyiceberg reaches.
-
-    `options`: of the storage. `conf`: settings of Spark, which name the catalog (`host.conf`).
-    """
+    """A declared table: at a path, in a folder that is a catalog, or in a catalog that pyiceberg reaches. `conf` names the catalog."""
     catalog, _, identifier = path.partition(".")
     folder = warehouse(catalog, conf)
     if in_catalog(path) and folder is None:

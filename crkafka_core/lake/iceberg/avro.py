@@ -65,7 +65,7 @@ def _nested(shape: str, number: str, kind: str) -> dict[str, Any]:
 
 
 @cache
-def _list_schema(version: int) -> Any:
+def list_schema(version: int) -> Any:
     summaries = {"type": "array", "items": _record("r508", _SUMMARY), "element-id": 508}
     text = _MANIFEST + (_MANIFEST_OF_3 if version >= 3 else "")
     return fastavro.parse_schema(_record("manifest_file", text, summaries=summaries))
@@ -73,17 +73,10 @@ def _list_schema(version: int) -> Any:
 
 @lru_cache(maxsize=128)
 def manifest_schema(partition: str, version: int) -> Any:
-    """Of a manifest whose files have these fields (in JSON) as their partition.
-
-    Kept, since parsing it takes longer than writing a manifest by it.
-    """
+    """By the fields of the partition, in JSON. Kept, since parsing it takes longer than writing a manifest by it."""
     values = {"type": "record", "name": "r102", "fields": json.loads(partition)}
     file = _record("r2", _FILE + (_FILE_OF_3 if version >= 3 else ""), partition=values)
     return fastavro.parse_schema(_record("manifest_entry", _ENTRY, file=file))
-
-
-def write_list(manifests: Iterable[Manifest], version: int, header: Mapping[str, str]) -> bytes:
-    return write(_list_schema(version), manifests, {**header, "format-version": str(version)})
 
 
 def write(schema: Any, records: Iterable[Mapping[str, Any]], header: Mapping[str, str]) -> bytes:

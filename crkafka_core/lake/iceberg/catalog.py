@@ -119,7 +119,9 @@ class CatalogLog(IcebergLog):
         except (exceptions.CommitFailedException, exceptions.NoSuchTableError) as error:
             # A client tries again by itself after an answer that got lost, and is refused for its own first try. A snapshot that is in
             # the table needs its manifests, which are deleted after `Moved`.
-            kind = Unknown if self._has(updates) else Moved
+            added = {each["snapshot"]["snapshot-id"] for each in updates if each["action"] == "add-snapshot"}
+            newest = self.newest() if added else None
+            kind = Moved if newest is None or added.isdisjoint(newest[0].snapshots) else Unknown
             raise kind(f"Table {self.name} has changed since it was looked at: {first_line(error)}") from error
         except NotImplementedError as error:
             raise CannotCommit(f"Table {self.name} is not written by pyiceberg: {first_line(error)}") from error
@@ -129,11 +131,6 @@ class CatalogLog(IcebergLog):
 
     def metadata_file(self, at: _Loaded) -> str:
         return at.file
-
-    def _has(self, updates: Sequence[Update]) -> bool:
-        added = {each["snapshot"]["snapshot-id"] for each in updates if each["action"] == "add-snapshot"}
-        newest = self.newest() if added else None
-        return newest is not None and not added.isdisjoint(newest[0].snapshots)
 
     def _open(self, table: Table) -> None:
         given = {ours: table.io.properties[key] for key, ours in _S3_OPTIONS.items() if table.io.properties.get(key)}

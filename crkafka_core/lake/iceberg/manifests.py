@@ -82,13 +82,6 @@ class Manifests:
         return entries
 
 
-def _as_version_2(manifest: Manifest) -> Manifest:
-    """A table that was once of format version 1 has manifests of that time."""
-    for kind in ("added", "existing", "deleted"):
-        manifest.setdefault(f"{kind}_files_count", manifest.pop(f"{kind}_data_files_count", None))
-    return {"content": _DATA_MANIFEST, "sequence_number": 0, "min_sequence_number": 0, **manifest}
-
-
 def _live(manifest: Manifest) -> int:
     """How many files it lists that are there. A count that is missing stands for some."""
     counts = manifest.get("added_files_count"), manifest.get("existing_files_count")
@@ -176,10 +169,11 @@ class NextManifests:
                 manifest["first_row_id"] = first + ids
                 ids += manifest["added_rows_count"] + manifest["existing_rows_count"]
         header = {"snapshot-id": str(self.snapshot), "sequence-number": str(self.sequence)}
+        header["format-version"] = str(version)
         if parent is not None:
             header["parent-snapshot-id"] = str(parent)
         name = f"metadata/snap-{self.snapshot}-1-{self.token}.avro"
-        self.written.append((name, avro.write_list(manifests, version, header)))
+        self.written.append((name, avro.write(avro.list_schema(version), manifests, header)))
         self.folder.storage.put_together(self.written)
         return self.folder.uri(name), ids
 

@@ -19,16 +19,11 @@ _RESULTS = {"year": "int", "month": "int", "day": "date", "hour": "int", "bucket
 _NUMBERS = ("int", "date", "long", "timestamp", "timestamptz", "time")
 _FIRST_FIELD = 1000
 _AVRO: dict[str, Any] = {
-    "boolean": "boolean",
-    "int": "int",
-    "long": "long",
-    "float": "float",
-    "double": "double",
+    **{kind: kind for kind in ("boolean", "int", "long", "float", "double", "string")},
     "date": {"type": "int", "logicalType": "date"},
     "time": {"type": "long", "logicalType": "time-micros"},
     "timestamp": {"type": "long", "logicalType": "timestamp-micros", "adjust-to-utc": False},
     "timestamptz": {"type": "long", "logicalType": "timestamp-micros", "adjust-to-utc": True},
-    "string": "string",
     "binary": "bytes",
 }
 
