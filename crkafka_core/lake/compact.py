@@ -195,10 +195,7 @@ def _replaced(
         snapshot.commit(stamp, change)
         return len(group)
 
-    moved = Refused(
-        f"Other programs keep committing to table {stamp.table}.", hint="It can be tried again at any time."
-    )
-    return look_until_done(once, _LOOKS, f"Files of table {stamp.table} could not be joined", moved)
+    return look_until_done(stamp.table, once, _LOOKS)
 
 
 def _names(kind: pa.DataType, path: str = "") -> Iterator[str]:

@@ -81,9 +81,9 @@ class KeyedWrite(Write):
         return wanted
 
     def _merged(self, before: Iterable[DataFile]) -> Iterable[DataFile]:
-        new = self._records
+        keys, new = self._records
         for file in before:
-            if not new.keys.may_be_in(file, self._keys):
+            if not keys.may_be_in(file, self._keys):
                 yield file
                 continue
             known = as_array(file.marks.positions if file.marks else ())
@@ -92,58 +92,52 @@ class KeyedWrite(Write):
                 yield file
             elif len(marked) != file.rows:
                 yield replace(file, marks=Marks(Positions.of(marked)))
-        yield from new.files
+        yield from new
 
     def _rows_of_keys(self, file: DataFile) -> Ids:
         positions, at = list[Ids](), 0
         for batch in files.rows_of(self.log.storage, replace(file, marks=None), self._keys, only=True):
-            hits = self._records.keys.find([batch.column(name) for name in self._keys])
+            hits = self._records[0].find([batch.column(name) for name in self._keys])
             positions.append(np.flatnonzero(hits) + at)
             at += batch.num_rows
         return np.concatenate(positions) if positions else np.zeros(0, np.int64)
 
     @cached_property
-    def _records(self) -> NewRecords:
-        return NewRecords.read(self.log, self._made.new, self._keys, self.permit.table)
+    def _records(self) -> tuple[Keys, Sequence[DataFile]]:
+        return last_records(self.log, self._made.new, self._keys, self.permit.table)
 
 
-@dataclass(frozen=True)
-class NewRecords:
-    """The records of new files: their keys, and the files with all records marked that do not count."""
+def last_records(
+    log: TableLog, new: Sequence[NewFile], names: Sequence[str], table: Table
+) -> tuple[Keys, Sequence[DataFile]]:
+    """The keys of new files, and the files with all records marked but the last one of each key, by checkpoint and place.
 
-    keys: Keys
-    files: Sequence[DataFile]
-
-    @classmethod
-    def read(cls, log: TableLog, new: Sequence[NewFile], names: Sequence[str], table: Table) -> NewRecords:
-        """Of each key the last record stays, by checkpoint, topic, partition and offset; none where that one deletes the key.
-
-        A file's marks are of records that delete their key.
-        """
-        batches: list[pa.RecordBatch] = []
-        rows: list[int] = []
-        for file in new:
-            place = place_in(read_footer.names(log.storage, file.path), table)
-            needed = list(dict.fromkeys([*names, CHECKPOINT, *place]))
-            read = [*files.rows_of(log.storage, _unmarked(file), needed, only=True)]
-            rows.append(sum(batch.num_rows for batch in read))
-            batches += read
-        records = pa.Table.from_batches(batches)
-        keys = Keys([records.column(name) for name in names])
-        order = [_ranks(records.column(name)) for name in (CHECKPOINT, *place)]
-        at = np.lexsort([*reversed(order), keys.ids])
-        last = np.ones(len(at), bool)
-        last[:-1] = keys.ids[at][1:] != keys.ids[at][:-1]
-        stays = np.zeros(len(at), bool)
-        stays[at[last]] = True
-        kept = list[DataFile]()
-        for file, part in zip(new, np.split(stays, np.cumsum(rows)[:-1]), strict=True):
-            if isinstance(file, DataFile) and file.marks is not None:
-                part[as_array(file.marks.positions)] = False
-            if part.any():
-                gone = np.flatnonzero(~part)
-                kept.append(replace(_unmarked(file), marks=Marks(Positions.of(gone)) if len(gone) else None))
-        return cls(keys, kept)
+    A file's marks are of records that delete their key: where such a one is the last, none stays.
+    """
+    batches: list[pa.RecordBatch] = []
+    rows: list[int] = []
+    for file in new:
+        place = place_in(read_footer.names(log.storage, file.path), table)
+        needed = list(dict.fromkeys([*names, CHECKPOINT, *place]))
+        read = [*files.rows_of(log.storage, _unmarked(file), needed, only=True)]
+        rows.append(sum(batch.num_rows for batch in read))
+        batches += read
+    records = pa.Table.from_batches(batches)
+    keys = Keys([records.column(name) for name in names])
+    order = [_ranks(records.column(name)) for name in (CHECKPOINT, *place)]
+    at = np.lexsort([*reversed(order), keys.ids])
+    last = np.ones(len(at), bool)
+    last[:-1] = keys.ids[at][1:] != keys.ids[at][:-1]
+    stays = np.zeros(len(at), bool)
+    stays[at[last]] = True
+    kept = list[DataFile]()
+    for file, part in zip(new, np.split(stays, np.cumsum(rows)[:-1]), strict=True):
+        if isinstance(file, DataFile) and file.marks is not None:
+            part[as_array(file.marks.positions)] = False
+        if part.any():
+            gone = np.flatnonzero(~part)
+            kept.append(replace(_unmarked(file), marks=Marks(Positions.of(gone)) if len(gone) else None))
+    return keys, kept
 
 
 def _unmarked(file: NewFile) -> DataFile:

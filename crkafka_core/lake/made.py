@@ -78,6 +78,12 @@ def folder_of_commit(permit: Permit) -> str:
     return f"{permit.plan.uid}/{permit.commit.number:08d}-{mark_of(permit.commit.token):016x}"
 
 
+def create(region: Handle, log: TableLog, permit: Permit, columns: pa.Schema) -> None:
+    """Make the table without rows."""
+    table, stamp = permit.table, Stamp(permit.plan.uid, permit.table.name, 0, mark_of(permit.commit.token), 0)
+    log.create(columns, parts_of(region.config, table), stamp, properties_of(region.config, table))
+
+
 def as_they_are(region: Handle, means: Means, log: TableLog, permit: Permit) -> Files:
     """Segments, by a link or a copy, or in pieces by partition; what is archived is read from Kafka again."""
     plan, storage, folder = permit.plan, log.storage, folder_of_commit(permit)
@@ -237,9 +243,8 @@ def _outputs(
             parts = tuple(snapshot.parts)
         elif log.placed_late:  # only the catalog of a table without rows knows where its files are to be
             standing.check_place(table, None)
-            stamp = Stamp(permit.plan.uid, table.name, 0, mark_of(permit.commit.token), 0)
             with suppress(Moved):
-                log.create(columns, parts, stamp, properties_of(region.config, table))
+                create(region, log, permit, columns)
         outputs[output] = Output(log.storage, folder_of_commit(permit), parts, columns, keys, place)
     return outputs
 

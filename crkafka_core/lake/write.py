@@ -15,11 +15,11 @@ from typing import TypeVar
 import pyarrow as pa
 
 from crkafka_core.lake import files, standing
-from crkafka_core.lake.columns import NUMBER, RAW, followed, parts_of, properties_of
+from crkafka_core.lake.columns import NUMBER, RAW, followed
 from crkafka_core.lake.files import Staying
 from crkafka_core.lake.handle import Handle
 from crkafka_core.lake.hold import Hold
-from crkafka_core.lake.made import NOTHING, Files, folder_of_commit
+from crkafka_core.lake.made import NOTHING, Files, create, folder_of_commit
 from crkafka_core.lake.port import Change, Moved, Snapshot, Stamp, TableLog, TableUnavailable, Unknown, mark_of
 from crkafka_core.lake.standing import Standing
 from crkafka_core.model.errors import Refused
@@ -35,7 +35,7 @@ Decide = Callable[[Snapshot, Standing], tuple[int, "Staying | None"]]
 T = TypeVar("T")
 
 
-def look_until_done(once: Callable[[], T | None], looks: int, unavailable: str, moved: Refused) -> T:
+def look_until_done(table: str, once: Callable[[], T | None], looks: int = _LOOKS) -> T:
     """The result of `once`, which looks and commits, and is repeated after `Moved`, `Unknown` or None, `looks` times at most."""
     last: Moved | Unknown | None = None
     for _ in range(looks):
@@ -48,8 +48,11 @@ def look_until_done(once: Callable[[], T | None], looks: int, unavailable: str, 
             if done is not None:
                 return done
     if isinstance(last, Unknown):  # its storage or catalog refuses, and no other program is in the way
-        raise TableUnavailable(f"{unavailable}: {last.message}", hint="It is tried again.")
-    raise moved
+        raise TableUnavailable(f"Table {table} could not be written: {last.message}", hint="It is tried again.")
+    raise Refused(
+        f"Other programs keep committing to table {table}.",
+        hint="It is tried again; who it is, the table's history tells.",
+    )
 
 
 @dataclass(eq=False)
@@ -69,13 +72,7 @@ class Write:
         return self.make()
 
     def run(self, decide: Decide) -> str:
-        table = self.permit.table
-        moved = Refused(
-            f"Other programs keep committing to table {table.name} at {table.path}.",
-            hint="It is tried again; who it is, the table's history tells.",
-        )
-        unavailable = f"Table {table.name} could not be written"
-        return str(look_until_done(lambda: self._once(decide), _LOOKS, unavailable, moved))
+        return str(look_until_done(self.permit.table.name, lambda: self._once(decide)))
 
     def _once(self, decide: Decide) -> int | None:
         """On the table as it is; None: it was just made."""
@@ -86,9 +83,7 @@ class Write:
             # A fence brings no files, and the columns by which the table is partitioned.
             late = self.log.placed_late and commit.kind != tables.FENCE
             columns = self._least if late else self._made.columns or self._least
-            config, table = self.region.config, self.permit.table
-            stamp = replace(self._stamp(0), permit=0)
-            self.log.create(columns, parts_of(config, table), stamp, properties_of(config, table))
+            create(self.region, self.log, self.permit, columns)
             return None
         if shown is not None and (shown.permit, shown.token) == (commit.number, mark_of(commit.token)):
             return shown.version  # the answer to an earlier attempt was lost

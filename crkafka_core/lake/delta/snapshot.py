@@ -14,23 +14,10 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from crkafka_core.lake import vectors
+from crkafka_core.lake import port, vectors
 from crkafka_core.lake.delta import state as states
 from crkafka_core.lake.delta.columns import in_files, protocol_of, schema_text
 from crkafka_core.lake.delta.state import AddedFile, State
-from crkafka_core.lake.port import (
-    NO_CHANGE,
-    CannotCommit,
-    Change,
-    DataFile,
-    LogEntry,
-    Marks,
-    Moved,
-    NewFile,
-    Part,
-    Snapshot,
-    Stamp,
-)
 from crkafka_core.lake.vectors import Positions
 
 if TYPE_CHECKING:
@@ -60,40 +47,40 @@ _OWNER = "crkafka"
 _STATE = ("token", "checkpoint", "settled", "version")
 
 
-class DeltaSnapshot(Snapshot):
+class DeltaSnapshot(port.Snapshot):
     def __init__(self, table: DeltaTable, state: State) -> None:
         self._table, self._state = table, state
         self._name = f"Table {table.name} at {table.path}"
         self.version = state.version
         self.at = str(state.version)
         self.schema = in_files(str(state.metadata["schemaString"]))
-        self.parts: Sequence[Part] = [Part(column) for column in state.metadata.get("partitionColumns") or ()]
+        self.parts: Sequence[port.Part] = [port.Part(column) for column in state.metadata.get("partitionColumns") or ()]
         self.properties = state.properties
 
-    def stamp(self, uid: str, table: str) -> Stamp | None:
+    def stamp(self, uid: str, table: str) -> port.Stamp | None:
         known, app = self._state.transactions, f"crkafka/{uid}/{table}"
         if not known.get(app):
             return None
         token, checkpoint, settled, version = (known.get(f"{app}/{name}", 0) for name in _STATE)
-        return Stamp(uid, table, known[app], token, checkpoint, settled - 1, version)
+        return port.Stamp(uid, table, known[app], token, checkpoint, settled - 1, version)
 
     def owner(self) -> int | None:
         return self._state.transactions.get(_OWNER)
 
-    def since(self, version: int) -> Sequence[LogEntry] | None:
+    def since(self, version: int) -> Sequence[port.LogEntry] | None:
         texts = [(n, states.read_commit(self._table.storage, n)) for n in range(version + 1, self.version + 1)]
         return None if any(text is None for _, text in texts) else [_entry(n, text) for n, text in texts if text]
 
-    def files(self) -> Iterable[DataFile]:
+    def files(self) -> Iterable[port.DataFile]:
         for added in self._state.files.values():
             file = added.file
             if vector := added.marked:
                 read = partial(vectors.delta_vector, vector, self._table.read)
                 stored = [name] if (name := vectors.vector_file(vector)) else []
-                file = replace(file, marks=Marks(Positions(added.key, read, vector["cardinality"], stored)))
+                file = replace(file, marks=port.Marks(Positions(added.key, read, vector["cardinality"], stored)))
             yield file
 
-    def commit(self, stamp: Stamp, change: Change = NO_CHANGE) -> DeltaSnapshot:
+    def commit(self, stamp: port.Stamp, change: port.Change = port.NO_CHANGE) -> DeltaSnapshot:
         add, remove, marks, changes_rows = change.add, change.remove, change.marks, change.changes_rows
         self._check(bool(remove or marks) and changes_rows)
         now = max(int(time.time() * 1000), (self._in_commit_time() or 0) + 1)
@@ -120,22 +107,22 @@ class DeltaSnapshot(Snapshot):
         ]
         try:
             return DeltaSnapshot(self._table, self._table.put(self._state, actions))
-        except Moved:
+        except port.Moved:
             if vector_file:
                 self._table.storage.delete(vector_file)
             raise
 
     def _vectors(
-        self, add: Sequence[NewFile], marks: Mapping[DataFile, Marks]
+        self, add: Sequence[port.NewFile], marks: Mapping[port.DataFile, port.Marks]
     ) -> tuple[str, Mapping[str, vectors.Descriptor]]:
         """Put one file with the deletion vectors of a commit; its name, and the descriptor of each data file's vector by its path."""
-        wanted = {file.path: file.marks for file in add if isinstance(file, DataFile) and file.marks}
+        wanted = {file.path: file.marks for file in add if isinstance(file, port.DataFile) and file.marks}
         wanted |= {file.path: new for file, new in marks.items()}
         filled = {path: each.positions for path, each in wanted.items() if len(each.positions)}
         if not filled:
             return "", {}
         if str(self.properties.get(VECTORS)).lower() != "true":
-            raise CannotCommit(
+            raise port.CannotCommit(
                 f"Rows of table {self._table.name} at {self._table.path} cannot be marked: it has no deletion vectors.",
                 hint=f"ALTER TABLE delta.`{self._table.path}` SET TBLPROPERTIES ('{VECTORS}' = 'true'); it is tried again.",
             )
@@ -146,7 +133,7 @@ class DeltaSnapshot(Snapshot):
     def _evolved(self, schema: pa.Schema) -> str:
         """The log's schema with the added columns; existing columns keep their metadata."""
         if str(self.properties.get("delta.columnMapping.mode", "none")).lower() != "none":
-            raise CannotCommit(
+            raise port.CannotCommit(
                 f"{self._name} has column mapping: columns cannot be added to it without Spark.",
                 hint="ALTER TABLE … ADD COLUMNS in Spark; it is tried again.",
             )
@@ -168,7 +155,7 @@ class DeltaSnapshot(Snapshot):
         """Refuse what asks more of a commit than we write."""
         table, properties = self._table, self.properties
         if removes and str(properties.get("delta.appendOnly")).lower() == "true":
-            raise CannotCommit(
+            raise port.CannotCommit(
                 f"{self._name} has the property delta.appendOnly: superseded rows cannot leave it.",
                 hint=f"ALTER TABLE delta.`{table.path}` SET TBLPROPERTIES ('delta.appendOnly' = 'false'); it is tried again.",
             )
@@ -179,13 +166,13 @@ class DeltaSnapshot(Snapshot):
         used += [key for field in self._state.fields for key in asks if key in (field.get("metadata") or {})]
         used += ["delta.columnMapping.mode = id"] if properties.get("delta.columnMapping.mode") == "id" else []
         if features or used or int(protocol.get("minWriterVersion", 0)) > 7:
-            raise CannotCommit(
+            raise port.CannotCommit(
                 f"{self._name} has a feature with which its log cannot be written without Spark: {', '.join(sorted([*features, *used]))}.",
                 hint="Drop the feature (ALTER TABLE … DROP FEATURE), or declare the table at another path.",
             )
 
 
-def _entry(version: int, text: bytes) -> LogEntry:
+def _entry(version: int, text: bytes) -> port.LogEntry:
     actions = states.actions_of(text)
     about = states.about(actions)
     changes = [
@@ -198,20 +185,20 @@ def _entry(version: int, text: bytes) -> LogEntry:
     touched = None
     if added and about.get("operation") != "DELETE":  # which copies what it does not delete
         touched = (min(low for low, _ in added), max(high for _, high in added))
-    return LogEntry(version, _stamp_in(about.get("userMetadata"), version), bool(changes), touched)
+    return port.LogEntry(version, _stamp_in(about.get("userMetadata"), version), bool(changes), touched)
 
 
-def _stamp_in(text: str | None, version: int) -> Stamp | None:
+def _stamp_in(text: str | None, version: int) -> port.Stamp | None:
     try:
         content = json.loads(text or "")
         who = content["crkafka"]
         numbers = who["number"], who["token"], content["checkpoint"], content["settled"]
-        return Stamp(who["uid"], who["table"], *numbers, version)
+        return port.Stamp(who["uid"], who["table"], *numbers, version)
     except (ValueError, KeyError, TypeError):
         return None
 
 
-def commit_info(now: int, operation: str, stamp: Stamp, info: Mapping[str, Any]) -> dict[str, Any]:
+def commit_info(now: int, operation: str, stamp: port.Stamp, info: Mapping[str, Any]) -> dict[str, Any]:
     """The commit in the table's history; `actions_of_stamp` has the stamp as state."""
     who = {"uid": stamp.uid, "table": stamp.table, "number": stamp.permit, "token": stamp.token}
     content = {"crkafka": who, "checkpoint": stamp.checkpoint, "settled": stamp.settled, **info}
@@ -225,7 +212,7 @@ def commit_info(now: int, operation: str, stamp: Stamp, info: Mapping[str, Any])
     }
 
 
-def actions_of_stamp(stamp: Stamp, version: int) -> list[dict[str, Any]]:
+def actions_of_stamp(stamp: port.Stamp, version: int) -> list[dict[str, Any]]:
     """What a table keeps of its last commit, as transactions of its log: they outlive the log's own commits (docs/clients.md C-P13)."""
     app = f"crkafka/{stamp.uid}/{stamp.table}"
     content = {_OWNER: stamp.owner}
@@ -241,7 +228,9 @@ def _file(path: str, size: int, parts: Mapping[str, Any], changes_rows: bool, ve
     return made | ({"deletionVector": vector} if vector else {})
 
 
-def _added(file: NewFile, now: int, changes_rows: bool, vector: vectors.Descriptor | None = None) -> dict[str, Any]:
+def _added(
+    file: port.NewFile, now: int, changes_rows: bool, vector: vectors.Descriptor | None = None
+) -> dict[str, Any]:
     lowest, highest = (
         {name: text for name, value in bounds.items() if (text := _in_stats(value, up=up)) is not None}
         for bounds, up in ((file.lowest, False), (file.highest, True))
@@ -273,7 +262,7 @@ def _again(added: AddedFile, changes_rows: bool, vector: Any) -> dict[str, Any]:
 def _in_path(value: Any) -> str | None:
     """A partition's value as the log has it; times in UTC."""
     if isinstance(value, bytes):
-        raise CannotCommit("Delta has no partitions by bytes.", hint="Leave the column out of partition_by.")
+        raise port.CannotCommit("Delta has no partitions by bytes.", hint="Leave the column out of partition_by.")
     if isinstance(value, datetime):
         at = value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo else value
         return f"{at.year:04d}-{at:%m-%d %H:%M:%S.%f}"

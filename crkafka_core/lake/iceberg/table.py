@@ -17,29 +17,16 @@ from typing import Any, cast
 
 import pyarrow as pa
 
+from crkafka_core.lake import port
 from crkafka_core.lake.iceberg import avro, columns, expiry, files, partitions, stamps
 from crkafka_core.lake.iceberg.files import Deletes, Source
 from crkafka_core.lake.iceberg.manifests import Manifests, NextManifests
 from crkafka_core.lake.iceberg.metadata import MAIN, Folder, Metadata, SnapshotEntry, Update
-from crkafka_core.lake.port import (
-    KEYS,
-    NO_CHANGE,
-    CannotCommit,
-    Change,
-    DataFile,
-    LogEntry,
-    Marks,
-    Moved,
-    NewFile,
-    Snapshot,
-    Stamp,
-    TableLog,
-)
 from crkafka_core.lake.vectors import Positions
 from crkafka_core.segments.storage import Storage
 
 
-class IcebergLog(TableLog, ABC):
+class IcebergLog(port.TableLog, ABC):
     """What a path and a catalog have in common."""
 
     name: str
@@ -91,16 +78,16 @@ class IcebergLog(TableLog, ABC):
             return None
         metadata, _ = newest
         if metadata.format_version not in (2, 3):
-            raise CannotCommit(
+            raise port.CannotCommit(
                 f"{self.name} is of Iceberg's format version {metadata.format_version}; versions 2 and 3 are written.",
                 hint="In Spark: ALTER TABLE … SET TBLPROPERTIES ('format-version' = '2').",
             )
         if "encryption.key-id" in metadata.properties:
-            raise CannotCommit(f"{self.name} is encrypted by Iceberg.", hint="Write it with Spark.")
+            raise port.CannotCommit(f"{self.name} is encrypted by Iceberg.", hint="Write it with Spark.")
         return newest
 
 
-class IcebergSnapshot(Snapshot):
+class IcebergSnapshot(port.Snapshot):
     """One version of a table, by one version of its metadata."""
 
     def __init__(self, log: IcebergLog, metadata: Metadata, put_on: Any, head: SnapshotEntry | None) -> None:
@@ -115,33 +102,33 @@ class IcebergSnapshot(Snapshot):
         self.schema = columns.to_arrow(self._schema)
         self.parts = partitions.parts_of(metadata.spec, self._schema)
 
-    def stamp(self, uid: str, table: str) -> Stamp | None:
+    def stamp(self, uid: str, table: str) -> port.Stamp | None:
         return stamps.last(self.metadata, [*self._line()], uid, table)
 
     def owner(self) -> int | None:
         return stamps.owner(self.metadata)
 
-    def since(self, version: int) -> Sequence[LogEntry] | None:
+    def since(self, version: int) -> Sequence[port.LogEntry] | None:
         """With an entry without a number of its own where a user went back to before that version."""
-        entries: list[LogEntry] = []
+        entries: list[port.LogEntry] = []
         reached = self.version if self._head is None else self.version + 1
         for each in self._line():
             number = int(each["sequence-number"])
             if number <= version:
                 if number < version:
-                    entries.append(LogEntry(number, None, True))
+                    entries.append(port.LogEntry(number, None, True))
                 return entries[::-1]
             entries.append(self._entry(number, each))
             reached = number
         return entries[::-1] if reached <= max(version + 1, 1) else None
 
-    def files(self) -> Iterable[DataFile]:
+    def files(self) -> Iterable[port.DataFile]:
         reader = files.Reader(self._folder, self.metadata, self._deletes)
         return (reader.file(manifest, entry) for manifest, entry in self._manifests.live(avro.DATA))
 
-    def commit(self, stamp: Stamp, change: Change = NO_CHANGE) -> IcebergSnapshot:
+    def commit(self, stamp: port.Stamp, change: port.Change = port.NO_CHANGE) -> IcebergSnapshot:
         if self._head is not self.metadata.head:
-            raise Moved(f"{self.log.name} has gone on since version {self.version}.")
+            raise port.Moved(f"{self.log.name} has gone on since version {self.version}.")
         number = self.metadata.last_sequence + 1
         then = NextManifests(self._manifests, self._folder, secrets.randbits(63), number)
         updates, evolved = self._schema_updates(change.schema)
@@ -155,7 +142,7 @@ class IcebergSnapshot(Snapshot):
             properties[columns.NAME_MAPPING] = columns.name_mapping(evolved, before)
         main = {"action": "set-snapshot-ref", "ref-name": MAIN, "type": "branch", "snapshot-id": then.snapshot}
         updates += [{"action": "add-snapshot", "snapshot": made}, main]
-        if KEYS in self.properties and stamp.permit:
+        if port.KEYS in self.properties and stamp.permit:
             # Others' expiry leaves the version to which the next commit of a table with one row for each key may go back.
             updates.append({**main, "ref-name": "crkafka", "type": "tag"})
         updates.append({"action": "set-properties", "updates": properties})
@@ -163,12 +150,14 @@ class IcebergSnapshot(Snapshot):
             updates.append({"action": "remove-snapshots", "snapshot-ids": forgotten})
         try:
             metadata, at = self.log.put(self.metadata, self._put_on, updates)
-        except Moved:
+        except port.Moved:
             then.discard()
             raise
         return IcebergSnapshot(self.log, metadata, at, metadata.head)
 
-    def _remove(self, then: NextManifests, gone: Collection[DataFile], marks: Mapping[DataFile, Marks]) -> None:
+    def _remove(
+        self, then: NextManifests, gone: Collection[port.DataFile], marks: Mapping[port.DataFile, port.Marks]
+    ) -> None:
         """Files that leave the table, and marks that leave it with them or are replaced."""
         wanted = {self._folder.uri(file.path): file for file in (*gone, *marks)}
         near = {file.manifest for file in wanted.values() if isinstance(file, files.IcebergFile)}
@@ -179,7 +168,7 @@ class IcebergSnapshot(Snapshot):
             if path not in listed or file.marks != self._deletes.marks(path, listed[path][1]["sequence_number"])
         ]
         if changed:
-            raise Moved(
+            raise port.Moved(
                 f"{self.log.name} does not have {len(changed)} files any more, with their marks, that are to change."
             )
         sources = [s for path, (_, entry) in listed.items() for s in self._deletes.of(path, entry["sequence_number"])]
@@ -188,11 +177,11 @@ class IcebergSnapshot(Snapshot):
         new: dict[int, list[dict[str, Any]]] = defaultdict(list)
         for file, rows in marks.items():
             manifest, entry = listed[self._folder.uri(file.path)]
-            # Marks in a file that has marks of other files too can become more, and not fewer.
+            # port.Marks in a file that has marks of other files too can become more, and not fewer.
             before = file.marks.positions if file.marks else ()
             shared = isinstance(before, Positions) and any(s.shared for s in cast("frozenset[Source]", before.places))
             if shared and not set(before) <= set(rows.positions):
-                raise CannotCommit(
+                raise port.CannotCommit(
                     f"Marks of {file.path} lie in one file with those of others, which another program wrote.",
                     hint="CALL catalog.system.rewrite_position_delete_files(…) in Spark, then the table goes on by itself.",
                 )
@@ -200,22 +189,22 @@ class IcebergSnapshot(Snapshot):
         for spec_id, deletes in new.items():
             then.add(deletes, spec_id)
 
-    def _add(self, then: NextManifests, new: Sequence[NewFile], schema: columns.Schema) -> None:
+    def _add(self, then: NextManifests, new: Sequence[port.NewFile], schema: columns.Schema) -> None:
         """A file that comes back may have had marks."""
         if not new:
             return
         spec = self.metadata.partitioning(self.metadata.spec["spec-id"])
         entries = [files.new_entry(file, self._folder, schema, spec) for file in new]
         then.add(entries, spec.id)
-        marked = [(e, f.marks) for e, f in zip(entries, new, strict=True) if isinstance(f, DataFile) and f.marks]
+        marked = [(e, f.marks) for e, f in zip(entries, new, strict=True) if isinstance(f, port.DataFile) and f.marks]
         then.add([each for entry, marks in marked for each in self._delete_files(then, entry, marks)], spec.id)
 
-    def _delete_files(self, then: NextManifests, file: Mapping[str, Any], marks: Marks) -> list[dict[str, Any]]:
+    def _delete_files(self, then: NextManifests, file: Mapping[str, Any], marks: port.Marks) -> list[dict[str, Any]]:
         """The file with the marks of a data file; none where it has no marks."""
         if not marks.positions:
             return []
         if self.metadata.format_version > 2:
-            raise CannotCommit(
+            raise port.CannotCommit(
                 f"{self.log.name} is of Iceberg's format version {self.metadata.format_version}, where rows are marked by Spark alone.",
                 hint="Let a table whose rows change be of version 2, which all readers know.",
             )
@@ -241,10 +230,10 @@ class IcebergSnapshot(Snapshot):
             made |= {"first-row-id": int(self.metadata.content.get("next-row-id") or 0), "added-rows": row_ids}
         return made
 
-    def _entry(self, number: int, snapshot: SnapshotEntry) -> LogEntry:
+    def _entry(self, number: int, snapshot: SnapshotEntry) -> port.LogEntry:
         operation = snapshot.get("summary", {}).get("operation", "")
         touched = None if operation == "delete" else self._touched(snapshot)
-        return LogEntry(number, stamps.of(snapshot), operation != "replace", touched)
+        return port.LogEntry(number, stamps.of(snapshot), operation != "replace", touched)
 
     def _touched(self, snapshot: SnapshotEntry) -> tuple[int, int] | None:
         """By the manifests that the snapshot made; a file without bounds may have rows of any checkpoint."""
