@@ -51,10 +51,6 @@ class TableAudit:
         return not (self.strangers or self.miscounted or self.foreign or self.unknown or self.lost)
 
 
-def miscounted(expected: Mapping[int, int], counts: Mapping[int, int]) -> tuple[int, ...]:
-    return tuple(sorted(c for c, n in expected.items() if counts.get(c, 0) != n))
-
-
 def in_words(audit: TableAudit) -> list[str]:
     more = [checkpoint for checkpoint in audit.changed if checkpoint not in audit.miscounted]
     changing = f", with rows of checkpoints {_list(more)}" if more else ""
@@ -148,7 +144,7 @@ def look(region: Handle, name: str, logs: Logs = formats.open_log) -> TableAudit
         if not (staying.holds(number, number) and (number in expected.live or number <= expected.begins))
         and number not in expected.coming
     }
-    wrong = {*miscounted(expected.rows, counted.rows), *(counted.doubled & expected.rows.keys())}
+    wrong = {c for c, rows in expected.rows.items() if counted.rows[c] != rows or c in counted.doubled}
     if not (wrong or strangers or counted.unnumbered or expected.begins):
         # All rows are counted: those that were only deleted are rows that were erased since.
         foreign = [entry for entry in foreign if entry.touched is not None]

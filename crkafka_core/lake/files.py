@@ -199,9 +199,8 @@ def parted(
 
 def rest_of(table: Storage, file: DataFile, staying: Staying, path: str) -> list[NewFile]:
     """A new file with the rows that stay of a torn one, in the same partition."""
-    batches = rows_of(table, file)
-    made = written(table, path, (batch.filter(pa.array(staying.mask(batch))) for batch in batches))
-    return [replace(new, values=file.values) for new in made]
+    rest = (batch.filter(pa.array(staying.mask(batch))) for batch in rows_of(table, file))
+    return [replace(new, values=file.values) for new in written(table, path, rest)]
 
 
 def missing(table: Storage, files: Collection[DataFile]) -> set[str]:

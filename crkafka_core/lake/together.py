@@ -6,6 +6,7 @@ A table that fails, or whose storage hangs, leaves the pass, and is written by i
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -123,19 +124,16 @@ def _each_ended(
 
     A commit that hangs leaves its thread behind. What it may still do is refused, or acknowledged, as that of a writer that died.
     """
-    waiting, ended = SimpleQueue[Permit](), SimpleQueue[tuple[str, Written | BaseException]]()
+    waiting, ended = deque(filled), SimpleQueue[tuple[str, Written | BaseException]]()
 
     def run() -> None:
-        with suppress(Empty):
-            while True:
-                permit = waiting.get_nowait()
+        with suppress(IndexError):
+            while permit := waiting.popleft():
                 try:
                     ended.put((permit.table.name, commit(permit)))
                 except BaseException as error:
                     ended.put((permit.table.name, error))
 
-    for permit in filled:
-        waiting.put(permit)
     for _ in range(min(COMMITS, len(filled))):
         threading.Thread(target=run, name="commits", daemon=True).start()
     left = {permit.table.name for permit in filled}
@@ -151,9 +149,7 @@ def _each_ended(
             why = f"Table {name}: no commit ended for {PATIENCE:.0f} s."
             yield name, TableUnavailable(why, hint="It is tried again.")
     finally:
-        with suppress(Empty):
-            while True:  # nothing more is begun
-                waiting.get_nowait()
+        waiting.clear()  # nothing more is begun
 
 
 def _files(

@@ -177,7 +177,7 @@ class IcebergSnapshot(port.Snapshot):
         new: dict[int, list[dict[str, Any]]] = defaultdict(list)
         for file, rows in marks.items():
             manifest, entry = listed[self._folder.uri(file.path)]
-            # port.Marks in a file that has marks of other files too can become more, and not fewer.
+            # Marks in a file that has marks of other files too can become more, and not fewer.
             before = file.marks.positions if file.marks else ()
             shared = isinstance(before, Positions) and any(s.shared for s in cast("frozenset[Source]", before.places))
             if shared and not set(before) <= set(rows.positions):
