@@ -169,9 +169,9 @@ class View:
     """Which rows count; None: all."""
 
 
-def visible(region: Handle, table: Table, logs: Logs = formats.open_log) -> View | None:
+def visible(region: Handle, table: Table) -> View | None:
     """What of the table counts at this moment; None: there are no rows."""
-    log = logs(region, table)
+    log = formats.open_log(region, table)
     snapshot = log.look()
     if snapshot is None or not snapshot.at:
         return None

@@ -73,7 +73,7 @@ def maintain(region: Handle, name: str, *, target: int = TARGET, logs: Logs = fo
     done = join_crowds(region, name, set(), logs=logs, target=target, least=1)
     with as_writer(region, name):  # so that nothing is deleted that a write under way has made
         table = region.plane.read(lambda reader, _: tables.of(reader, name))
-        return replace(done, deleted=logs(region, table).expire(standing.in_reach(region, table), None))
+        return replace(done, deleted=logs(region, table).expire(standing.in_reach(region, table)))
 
 
 def join_crowds(

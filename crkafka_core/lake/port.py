@@ -216,7 +216,7 @@ class TableLog(Protocol):
     def create(self, schema: pa.Schema, parts: Sequence[Part], stamp: Stamp, properties: Mapping[str, str]) -> Snapshot:
         """Make the table without rows; a stamp without a permit is its owner's, in the first version. Raises `Moved` if it exists."""
 
-    def expire(self, keep: Collection[int], older_than: float | None) -> int:
-        """Forget versions and delete unreferenced files older than `older_than` (seconds since 1970; None: by the table's own retention),
-        but keep these versions and the current one; the number of deleted files. Metadata is deleted by age, never by count (SPEC K6).
+    def expire(self, keep: Collection[int]) -> int:
+        """Forget versions and delete unreferenced files that are older than the table's retention, but keep these versions and the current
+        one; the number of deleted files. Metadata is deleted by age, never by count (SPEC K6).
         """

@@ -201,7 +201,7 @@ def test_a_file_of_a_commit_under_way_stays_however_short_the_tables_retention_i
     for name in ("new.parquet", "old.parquet"):
         (folder / name).touch()
     os.utime(folder / "old.parquet", (1, 1))
-    assert table.expire((), None) == 1
+    assert table.expire(()) == 1
     assert [file.name for file in folder.iterdir()] == ["new.parquet"]
 
 

@@ -66,7 +66,7 @@ class ToyTable:
             self.versions.append(version)
         return ToySnapshot(self, after + 1)
 
-    def expire(self, keep: Collection[int], older_than: float | None) -> int:
+    def expire(self, keep: Collection[int]) -> int:
         named = {path for version in self.versions for path in version.files}
         unnamed = [stored.path for stored in self.storage.list("") if stored.path not in named]
         return sum(map(self.storage.delete, unnamed))

@@ -112,13 +112,13 @@ class DeltaTable(TableLog):
         except (lake.exceptions.DeltaError, OSError) as error:
             _log.warning("no checkpoint of the log of table %s: %s", self.name, first_line(error))
 
-    def expire(self, keep: Collection[int], older_than: float | None) -> int:
+    def expire(self, keep: Collection[int]) -> int:
         lake = deltalake()
         try:
             delta = lake.DeltaTable(self.path, storage_options=self._options)
-            hours = None if older_than is None else max(0, int((time.time() - older_than) / 3600))
             kept = self._kept(keep) or None
-            gone = delta.vacuum(hours, dry_run=True, enforce_retention_duration=False, full=True, keep_versions=kept)
+            gone = delta.vacuum(dry_run=True, enforce_retention_duration=False, full=True, keep_versions=kept)
+            retention = _hours(delta.metadata().configuration)
         except lake.exceptions.TableNotFoundError:
             return 0
         except (lake.exceptions.DeltaError, OSError) as error:
@@ -130,11 +130,11 @@ class DeltaTable(TableLog):
         before = time.time() - _LEAST_AGE_S
         stay = {each.path for each in self.storage.list("") if each.modified >= before} if gone else set()
         if vectors := {path for path in gone if path not in stay and path.endswith(".bin")}:
-            stay |= self._vectors_in_use(vectors, min(keep, default=None), delta, hours)
+            stay |= self._vectors_in_use(vectors, min(keep, default=None), retention)
         # Not by deltalake, which refuses tables with CLUSTER BY.
         return sum(self.storage.delete(path) for path in gone if path not in stay)
 
-    def _vectors_in_use(self, vectors: Collection[str], first: int | None, delta: Any, hours: int | None) -> set[str]:
+    def _vectors_in_use(self, vectors: Collection[str], first: int | None, hours: int) -> set[str]:
         """Deletion vectors, which deltalake takes for files that no version has (docs/clients.md C-P21).
 
         Those of the newest version, and those that a commit took out of the table after the version `first`, or within the retention.
@@ -143,7 +143,6 @@ class DeltaTable(TableLog):
         if state is None:
             return set(vectors)
         used = {vector_file(added.marked) for added in state.files.values()}
-        hours = _hours(delta.metadata().configuration) if hours is None else hours
         since = (time.time() - hours * 3600) * 1000
         for stored in self.storage.list("_delta_log"):
             matched = _IN_LOG.match(stored.path)

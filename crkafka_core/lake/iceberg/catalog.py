@@ -129,9 +129,6 @@ class CatalogLog(IcebergLog):
             raise Unknown(f"Whether the commit is in table {self.name} is not known: {first_line(error)}") from error
         return _content(made.metadata), _Loaded(at.table, made.metadata_location)
 
-    def metadata_file(self, at: _Loaded) -> str:
-        return at.file
-
     def _open(self, table: Table) -> None:
         given = {ours: table.io.properties[key] for key, ours in _S3_OPTIONS.items() if table.io.properties.get(key)}
         options = {**self._options, **given}

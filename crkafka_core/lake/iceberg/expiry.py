@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Collection, Iterator
 from itertools import pairwise
 
@@ -12,8 +11,6 @@ from crkafka_core.lake.iceberg.metadata import MAIN, Folder, Metadata
 
 _MOST, _LEFT = 100, 75
 """Snapshots in the metadata, which each commit writes again: from the first number on, only the second is left."""
-_LEAST_AGE_S = 86_400
-"""Files younger than this stay: a reader of a forgotten snapshot needs them, and a late writer must find the name of its version taken."""
 _VERSION = re.compile(r"metadata/v(\d+)(\.gz)?\.metadata\.json(\.gz)?")
 _HINT = "metadata/version-hint.text"
 
@@ -32,14 +29,14 @@ def by_count(metadata: Metadata, keep: Callable[[], Collection[int]]) -> list[in
     ]
 
 
-def by_age(metadata: Metadata, keep: Collection[int], older_than: float) -> list[int]:
+def by_age(metadata: Metadata, keep: Collection[int], before: float) -> list[int]:
     """Snapshots that were replaced by another before that time."""
     stay = _staying(metadata, keep)
     ordered = sorted(metadata.snapshots.values(), key=lambda each: int(each["sequence-number"]))
     return [
         old["snapshot-id"]
         for old, new in pairwise(ordered)
-        if new["timestamp-ms"] < older_than * 1000 and old["snapshot-id"] not in stay
+        if new["timestamp-ms"] < before * 1000 and old["snapshot-id"] not in stay
     ]
 
 
@@ -56,9 +53,8 @@ def _staying(metadata: Metadata, keep: Collection[int]) -> set[int]:
     return stay
 
 
-def delete_unreferenced(folder: Folder, metadata: Metadata, current: str, older_than: float) -> int:
+def delete_unreferenced(folder: Folder, metadata: Metadata, current: str, before: float) -> int:
     """Delete old files below the table's folder to which no snapshot refers; how many. `current`: where the metadata is."""
-    before = min(older_than, time.time() - _LEAST_AGE_S)
     stored = {each.path: each.modified for each in folder.storage.list("")}
     old = {path for path, modified in stored.items() if modified < before}
     if not old:

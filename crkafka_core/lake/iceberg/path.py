@@ -88,9 +88,6 @@ class PathLog(IcebergLog):
         self.storage.put(_HINT, str(made.number).encode(), durable=False)
         return then, made
 
-    def metadata_file(self, at: _Version) -> str:
-        return at.file
-
     def _check_in_line(self, before: _Version, made: _Version, then: Metadata) -> None:
         """Refuse a version that is put long after others were, whose names have been deleted meanwhile, or in another table at this path.
 

@@ -38,15 +38,11 @@ class IcebergLog(port.TableLog, ABC):
 
     @abstractmethod
     def newest(self) -> tuple[Metadata, Any] | None:
-        """The table's metadata now, and what `put` compares with; None if there is no table."""
+        """The table's metadata now, and what `put` compares with, which has its `file`; None if there is no table."""
 
     @abstractmethod
     def put(self, base: Metadata, at: Any, updates: Sequence[Update]) -> tuple[Metadata, Any]:
         """The next metadata, if nothing came after `base`. Raises `Moved`, `Unknown` or `CannotCommit`."""
-
-    @abstractmethod
-    def metadata_file(self, at: Any) -> str:
-        """Where a version's metadata is."""
 
     def look(self, version: str = "") -> IcebergSnapshot | None:
         newest = self._newest_writable()
@@ -60,16 +56,16 @@ class IcebergLog(port.TableLog, ABC):
                 return None
         return IcebergSnapshot(self, metadata, at, head)
 
-    def expire(self, keep: Collection[int], older_than: float | None) -> int:
-        older_than = time.time() - _KEPT_S if older_than is None else older_than
+    def expire(self, keep: Collection[int]) -> int:
+        before = time.time() - _KEPT_S
         newest = self._newest_writable()
         if newest is None:
             return 0
         metadata, at = newest
-        if gone := expiry.by_age(metadata, keep, older_than):
+        if gone := expiry.by_age(metadata, keep, before):
             metadata, at = self.put(metadata, at, [{"action": "remove-snapshots", "snapshot-ids": gone}])
         folder = Folder(self.storage, metadata.location)
-        return expiry.delete_unreferenced(folder, metadata, self.metadata_file(at), older_than)
+        return expiry.delete_unreferenced(folder, metadata, at.file, before)
 
     def _newest_writable(self) -> tuple[Metadata, Any] | None:
         """The table now; refused where these commits could not keep what it has."""
@@ -279,4 +275,4 @@ class IcebergSnapshot(port.Snapshot):
 
 _ANY = (0, 2**63 - 1)
 _KEPT_S = 7 * 86_400.0
-"""Seconds for which versions and unreferenced files are kept by default."""
+"""Seconds for which versions and unreferenced files are kept: readers need them, and a late writer must find its version's name taken."""

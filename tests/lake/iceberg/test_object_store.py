@@ -46,7 +46,7 @@ def commits_and_refusals(log: IcebergLog, other: IcebergLog) -> list[int]:
     now = log.look()
     assert now is not None
     assert now.stamp(UID, "orders") == stamp(4, version=3)
-    assert log.expire([], 0) == 0
+    assert log.expire([]) == 0
     return [1, 3, 4, 5]
 
 

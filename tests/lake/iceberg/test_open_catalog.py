@@ -124,8 +124,8 @@ def test_snapshots_are_forgotten_and_files_deleted_by_age(catalog: Catalog, monk
     assert orders.now.since(2) is None
     assert [entry.version for entry in orders.now.since(10) or ()] == list(range(11, 16))
     for file in orders.folder.rglob("*.*"):
-        os.utime(file, (time.time() - 200_000,) * 2)
-    assert orders.log.expire([], time.time() - 100_000) > 0
+        os.utime(file, (time.time() - 800_000,) * 2)
+    assert orders.log.expire([]) > 0
     assert orders.rows() == [2]
     assert len([*orders.folder.glob("metadata/*.metadata.json")]) == 1
     assert orders.log.look(str(kept.version)) is not None, "it is younger"

@@ -198,7 +198,7 @@ class SimulatedLog:
         self.reach()
         return SimulatedSnapshot(self, after + 1)
 
-    def expire(self, keep: Collection[int], older_than: float | None) -> int:
+    def expire(self, keep: Collection[int]) -> int:
         return 0
 
 
