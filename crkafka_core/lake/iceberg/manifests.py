@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -94,24 +94,10 @@ def _file_key(entry: Entry) -> str:
     return f"{file['file_path']}@{file.get('content_offset') or 0}"
 
 
-@dataclass
-class Counts:
-    """What a snapshot adds and removes, for its summary."""
-
-    files: int = 0
-    rows: int = 0
-    bytes: int = 0
-    delete_files: int = 0
-    marks: int = 0
-
-    def count(self, file: Mapping[str, Any]) -> None:
-        self.bytes += file["file_size_in_bytes"]
-        if file["content"] == avro.DATA:
-            self.files += 1
-            self.rows += file["record_count"]
-        else:
-            self.delete_files += 1
-            self.marks += file["record_count"]
+def _counts(file: Mapping[str, Any]) -> Counter[str]:
+    """What a file is in the summary of a snapshot that adds or removes it."""
+    kinds = ("files", "rows") if file["content"] == avro.DATA else ("delete_files", "marks")
+    return Counter({kinds[0]: 1, kinds[1]: file["record_count"], "bytes": file["file_size_in_bytes"]})
 
 
 @dataclass
@@ -124,8 +110,8 @@ class NextManifests:
     """Its id."""
     sequence: int
     token: str = field(default_factory=lambda: str(uuid.uuid4()))
-    added: Counts = field(default_factory=Counts)
-    removed: Counts = field(default_factory=Counts)
+    added: Counter[str] = field(default_factory=Counter)
+    removed: Counter[str] = field(default_factory=Counter)
     written: list[tuple[str, bytes]] = field(default_factory=list)
     beside: list[str] = field(default_factory=list)
     """Files that the commit has put besides."""
@@ -138,7 +124,7 @@ class NextManifests:
         if not files:
             return
         for file in files:
-            self.added.count(file)
+            self.added.update(_counts(file))
         self._add_manifest([{"status": ADDED, "snapshot_id": self.snapshot, "data_file": f} for f in files], spec_id)
 
     def remove(self, listed: Iterable[tuple[Manifest, Entry]]) -> None:
@@ -152,7 +138,7 @@ class NextManifests:
             entries = []
             for entry in self.before.entries(manifest):
                 if _file_key(entry) in gone[path]:
-                    self.removed.count(entry["data_file"])
+                    self.removed.update(_counts(entry["data_file"]))
                     entries.append({**entry, "status": DELETED, "snapshot_id": self.snapshot})
                 else:
                     entries.append({**entry, "status": EXISTING})

@@ -76,15 +76,13 @@ def summary(
     added, removed = then.added, then.removed
     totals = {f"total-{name}": part for name, part in _PARTS.items() if name != "position-delete-files"}
     known = dict.fromkeys(totals, "0") if before is None else before.get("summary", {})
-    counts = {f"added-{name}": getattr(added, part) for name, part in _PARTS.items()}
-    counts |= {f"{_REMOVED.get(name, 'removed')}-{name}": getattr(removed, part) for name, part in _PARTS.items()}
+    counts = {f"added-{name}": added[part] for name, part in _PARTS.items()}
+    counts |= {f"{_REMOVED.get(name, 'removed')}-{name}": removed[part] for name, part in _PARTS.items()}
     counts = {name: value for name, value in counts.items() if value} | {
-        name: int(known[name]) + getattr(added, part) - getattr(removed, part)
-        for name, part in totals.items()
-        if name in known
+        name: int(known[name]) + added[part] - removed[part] for name, part in totals.items() if name in known
     }
-    appends = not (removed.files or added.delete_files or removed.delete_files)
-    operation = "append" if appends else "overwrite" if added.files else "delete"
+    appends = not (removed["files"] or added["delete_files"] or removed["delete_files"])
+    operation = "append" if appends else "overwrite" if added["files"] else "delete"
     return {
         "operation": operation if changes_rows else "replace",
         **{name: str(value) for name, value in counts.items()},
