@@ -233,11 +233,9 @@ def _outputs(
         given, parts = _columns(table, schemas[output], keys, place), parts_of(region.config, table)
         columns = _as_stored(table, log, given)
         if missing := [part.column for part in parts if part.column not in columns.names]:
-            raise ConfigError(
-                f"Table {table.name} is declared with partition_by: {missing[0]}, and its rows have no such column; they have "
-                f"{', '.join(columns.names)}.",
-                hint="Name another column, or give it in the shape. Nothing was written.",
-            )
+            has = f"its rows have no such column; they have {', '.join(columns.names)}."
+            hint = "Name another column, or give it in the shape."
+            raise _misfit(table, f"is declared with partition_by: {missing[0]}, and {has}", hint)
         if snapshot is not None:
             columns = followed(table.name, snapshot.schema, columns, widens=log.widens)
             parts = tuple(snapshot.parts)
@@ -269,29 +267,26 @@ def _columns(table: Table, given: pa.Schema, keys: Sequence[str], place: Sequenc
     if not keys:
         return numbered(given)
     if missing := [name for name in keys if name not in given.names]:
-        raise ConfigError(
-            f"Table {table.name} is kept by {', '.join(keys)}, and its rows have no column {missing[0]}; they have "
-            f"{', '.join(given.names)}.",
-            hint="Give it in the shape. Nothing was written.",
-        )
+        has = f"its rows have no column {missing[0]}; they have {', '.join(given.names)}"
+        raise _misfit(table, f"is kept by {', '.join(keys)}, and {has}.", "Give it in the shape.")
     if nested := [name for name in keys if pa.types.is_nested(given.field(name).type)]:
-        raise ConfigError(
-            f"Table {table.name} is kept by {nested[0]}, which is {given.field(nested[0]).type}: a key is a value without parts.",
-            hint="Name its parts, or give them as columns in the shape. Nothing was written.",
-        )
+        kind = f"which is {given.field(nested[0]).type}: a key is a value without parts."
+        hint = "Name its parts, or give them as columns in the shape."
+        raise _misfit(table, f"is kept by {nested[0]}, {kind}", hint)
     numbers = [given.field(name) for name in place if not name.endswith("topic")]
     if len(numbers) < 2:
-        raise ConfigError(
-            f"Table {table.name} keeps the last record of each key, and its rows do not tell which that is.",
-            hint="Keep the columns partition and offset in the shape. Nothing was written.",
-        )
+        text = "keeps the last record of each key, and its rows do not tell which that is."
+        raise _misfit(table, text, "Keep the columns partition and offset in the shape.")
     if other := [column for column in numbers if not pa.types.is_integer(column.type)]:
-        raise ConfigError(
-            f"Table {table.name} keeps the last record of each key, by partition and offset, and its column {other[0].name} is "
-            f"{other[0].type}, which does not keep their order.",
-            hint="Give partition and offset as whole numbers, as they come. Nothing was written.",
-        )
+        kind = f"its column {other[0].name} is {other[0].type}, which does not keep their order."
+        text = f"keeps the last record of each key, by partition and offset, and {kind}"
+        raise _misfit(table, text, "Give partition and offset as whole numbers, as they come.")
     return numbered(pa.schema([column for column in given if column.name != DELETED]))
+
+
+def _misfit(table: Table, text: str, hint: str) -> ConfigError:
+    """The error of a shape whose rows do not fit its table."""
+    return ConfigError(f"Table {table.name} {text}", hint=f"{hint} Nothing was written.")
 
 
 def configured(region: Handle, table: Table) -> TableConfig:

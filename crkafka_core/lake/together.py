@@ -14,7 +14,6 @@ from functools import partial
 from queue import Empty, SimpleQueue
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from crkafka_core.config.shapes import topic_of
 from crkafka_core.control import Tx
@@ -26,7 +25,8 @@ from crkafka_core.lake.hold import Hold
 from crkafka_core.lake.made import Files, check_whole, folder_of_commit
 from crkafka_core.lake.means import Means
 from crkafka_core.lake.new_files import Output
-from crkafka_core.lake.port import TableLog, TableUnavailable
+from crkafka_core.lake.partitions import parted
+from crkafka_core.lake.port import Part, TableLog, TableUnavailable
 from crkafka_core.lake.transform import NULLABLE, Rows, Run, Transform, numbered
 from crkafka_core.lake.worker import Made
 from crkafka_core.lake.write import Write
@@ -57,20 +57,11 @@ class ByTopic(Transform):
         return dict.fromkeys(self.tables.values(), NULLABLE)
 
     def open(self) -> Run:
-        return self._parted
+        def by_topic(records: pa.RecordBatch) -> Rows:
+            parts = parted(records.cast(NULLABLE), (Part("topic"),))
+            return {self.tables[topic]: part for (topic,), part in parts}
 
-    def _parted(self, records: pa.RecordBatch) -> Rows:
-        records = records.cast(NULLABLE)
-        topics = pc.unique(records.column("topic")).to_pylist()
-        if len(topics) == 1:
-            return {self.tables[topics[0]]: records}
-        order = pc.sort_indices(records.column("topic"))
-        ordered, at, parted = records.take(order), 0, dict[str, pa.RecordBatch]()
-        counts = {each["values"]: each["counts"] for each in pc.value_counts(records.column("topic")).to_pylist()}
-        for topic in sorted(topics, key=str.encode):
-            parted[self.tables[topic]] = ordered.slice(at, counts[topic])
-            at += counts[topic]
-        return parted
+        return by_topic
 
 
 def advance(region: Handle, names: Sequence[str], *, means: Means) -> Pass:
