@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as is_type
 
-from crkafka_core.lake.port import Part
+from crkafka_core.lake.port import Part, needed
 from crkafka_core.model.errors import ConfigError
 
 _NAMED = {"identity": "", "truncate": "_trunc"}
@@ -100,12 +100,7 @@ def _since_1970(column: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 def _buckets(column: pa.Array, width: int) -> pa.Array:
     """By the hash that Iceberg's specification gives: Murmur3 of a number's eight bytes, of a text, or of a decimal's digits."""
-    try:
-        import mmh3
-    except ImportError:
-        raise ConfigError(
-            "partition_by: bucket needs mmh3, which is not installed.", hint="pip install 'crkafka[iceberg]'"
-        ) from None
+    mmh3 = needed("mmh3", "partition_by: bucket", "iceberg")
     if is_type.is_timestamp(column.type):
         column = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
     elif is_type.is_date32(column.type):

@@ -9,11 +9,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any, Protocol
 
 import pyarrow as pa
 
-from crkafka_core.model.errors import CrkafkaError, Refused, ServiceUnavailable
+from crkafka_core.model.errors import ConfigError, CrkafkaError, Refused, ServiceUnavailable
 from crkafka_core.segments.batch import CHECKPOINT as CHECKPOINT
 from crkafka_core.segments.storage import Storage
 
@@ -35,6 +36,16 @@ class TableUnavailable(ServiceUnavailable):
 
 class CannotCommit(Refused):
     """The table has a feature that this way of writing cannot keep. Reaction: a person removes it, or `check` names another way."""
+
+
+def needed(package: str, use: str, extra: str) -> Any:
+    """A package that comes with an extra of crkafka. `use`: what takes it."""
+    try:
+        return import_module(package)
+    except ImportError as error:
+        raise ConfigError(
+            f"{use} needs the package {package}, which is not installed.", hint=f"pip install 'crkafka[{extra}]'"
+        ) from error
 
 
 @dataclass(frozen=True)

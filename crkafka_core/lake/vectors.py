@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from crkafka_core.lake.port import CannotCommit
+from crkafka_core.lake.port import CannotCommit, needed
 
 _MAGIC = struct.pack("<I", 1681511377)
 
@@ -139,11 +139,4 @@ def _unz85(text: str) -> bytes:
 
 
 def _roaring() -> Any:
-    try:
-        from pyroaring import BitMap64
-    except ImportError as error:
-        raise CannotCommit(
-            "The table has deletion vectors, which take pyroaring.",
-            hint="pip install 'crkafka[delta]', or crkafka[iceberg]",
-        ) from error
-    return BitMap64
+    return needed("pyroaring", "A table with deletion vectors", "delta,iceberg").BitMap64

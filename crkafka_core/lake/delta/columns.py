@@ -10,8 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from crkafka_core.lake.port import CannotCommit
-from crkafka_core.model.errors import ConfigError
+from crkafka_core.lake.port import CannotCommit, needed
 
 
 @lru_cache(maxsize=1024)
@@ -116,9 +115,4 @@ def _zoneless(kind: pa.DataType) -> bool:
 
 
 def deltalake() -> Any:
-    try:
-        import deltalake
-        import deltalake.exceptions
-    except ImportError as error:
-        raise ConfigError("Delta tables need the package deltalake.", hint="pip install 'crkafka[delta]'") from error
-    return deltalake
+    return needed("deltalake", "A Delta table", "delta")
