@@ -150,8 +150,8 @@ def rows_of(
 ) -> Iterator[pa.RecordBatch]:
     """Rows of a file of the table that are not marked as deleted; of all columns, or only these."""
     kept = None
-    if file.marks is not None and len(file.marks.positions):
-        gone = as_array(file.marks.positions)
+    if file.marks:
+        gone = as_array(file.marks)
         kept = np.ones(int(gone[-1]) + 1, bool)
         kept[gone] = False
     try:
@@ -168,7 +168,7 @@ def numbers_of(table: Storage, file: DataFile) -> Iterator[pa.RecordBatch]:
     if CHECKPOINT in read_footer.names(table, file.path):
         yield from rows_of(table, file, [CHECKPOINT], only=True)
     else:
-        rows = read_footer.row_count(table, file.path) - (len(file.marks.positions) if file.marks else 0)
+        rows = read_footer.row_count(table, file.path) - len(file.marks or ())
         yield pa.RecordBatch.from_arrays([pa.nulls(rows, pa.int64())], names=[CHECKPOINT])
 
 
@@ -208,7 +208,6 @@ def missing(table: Storage, files: Collection[DataFile]) -> set[str]:
     stored = {each.path for each in table.list("")}
     lost = set[str]()
     for file in files:
-        positions = file.marks.positions if file.marks else ()
-        if not stored.issuperset({file.path, *(positions.files if isinstance(positions, Positions) else ())}):
+        if not stored.issuperset({file.path, *(file.marks.files if isinstance(file.marks, Positions) else ())}):
             lost.add(file.path)
     return lost

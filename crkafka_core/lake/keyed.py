@@ -20,7 +20,7 @@ from crkafka_core.lake import files
 from crkafka_core.lake.columns import keys_of, place_in
 from crkafka_core.lake.files import Staying
 from crkafka_core.lake.handle import Handle
-from crkafka_core.lake.port import CHECKPOINT, Change, DataFile, Marks, NewFile, Snapshot, Stamp, TableLog
+from crkafka_core.lake.port import CHECKPOINT, Change, DataFile, NewFile, Snapshot, Stamp, TableLog
 from crkafka_core.lake.vectors import Positions, as_array
 from crkafka_core.lake.write import Write
 from crkafka_core.model.errors import Refused
@@ -50,7 +50,7 @@ class KeyedWrite(Write):
         if self._made.new:
             wanted = {file.path: file for file in self._merged(wanted.values())}
         marks = {
-            present[path]: file.marks or Marks(())
+            present[path]: file.marks or ()
             for path, file in wanted.items()
             if path in present and file.marks != present[path].marks
         }
@@ -86,12 +86,12 @@ class KeyedWrite(Write):
             if not keys.may_be_in(file, self._keys):
                 yield file
                 continue
-            known = as_array(file.marks.positions if file.marks else ())
+            known = as_array(file.marks or ())
             marked = np.union1d(self._rows_of_keys(file), known)
             if len(marked) == len(known):
                 yield file
             elif len(marked) != file.rows:
-                yield replace(file, marks=Marks(Positions.of(marked)))
+                yield replace(file, marks=Positions.of(marked))
         yield from new
 
     def _rows_of_keys(self, file: DataFile) -> Ids:
@@ -133,10 +133,10 @@ def last_records(
     kept = list[DataFile]()
     for file, part in zip(new, np.split(stays, np.cumsum(rows)[:-1]), strict=True):
         if isinstance(file, DataFile) and file.marks is not None:
-            part[as_array(file.marks.positions)] = False
+            part[as_array(file.marks)] = False
         if part.any():
             gone = np.flatnonzero(~part)
-            kept.append(replace(_unmarked(file), marks=Marks(Positions.of(gone)) if len(gone) else None))
+            kept.append(replace(_unmarked(file), marks=Positions.of(gone) if len(gone) else None))
     return keys, kept
 
 

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from crkafka_core.lake import partitions
 from crkafka_core.lake.columns import DELETED, TOMBSTONE, conformed
 from crkafka_core.lake.files import bounds_of
-from crkafka_core.lake.port import CHECKPOINT, DataFile, Marks, NewFile, Part
+from crkafka_core.lake.port import CHECKPOINT, DataFile, NewFile, Part
 from crkafka_core.model.errors import Refused
 from crkafka_core.model.plural import plural
 from crkafka_core.segments import read_footer
@@ -165,7 +165,7 @@ class _File:
             self.discard()
             raise
         rows, columns = read_footer.columns_of(self._footers[0])
-        marks = Marks(tuple(self._deleting)) if self._deleting else None
+        marks = tuple(self._deleting) or None
         bounds = bounds_of(columns, self._unordered)
         return DataFile(self._path, self.sink.written, rows, *bounds, self._values, marks)
 

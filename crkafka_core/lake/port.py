@@ -95,13 +95,6 @@ def mark_of(text: str) -> int:
 
 
 @dataclass(frozen=True)
-class Marks:
-    """Rows of a file that are deleted beside it: positions from the file's first row, as in Delta's and Iceberg's deletion vectors."""
-
-    positions: Collection[int]
-
-
-@dataclass(frozen=True)
 class NewFile:
     """A data file that a commit adds. The log gets all of it from here; nothing reads the file's footer again."""
 
@@ -121,7 +114,8 @@ class NewFile:
 class DataFile(NewFile):
     """A data file of a snapshot. (path, marks) is its identity: a file with other marks is another file to a commit."""
 
-    marks: Marks | None = None
+    marks: Collection[int] | None = None
+    """Rows that are deleted beside the file: positions from its first row, as in Delta's and Iceberg's deletion vectors."""
 
     def __hash__(self) -> int:
         return hash(self.path)
@@ -129,7 +123,7 @@ class DataFile(NewFile):
     @property
     def live(self) -> int:
         """Rows without the marked ones."""
-        return self.rows - (len(self.marks.positions) if self.marks else 0)
+        return self.rows - len(self.marks or ())
 
     @property
     def numbers(self) -> tuple[int, int] | None:
@@ -163,7 +157,7 @@ class Change:
     add: Sequence[NewFile] = ()
     """A `DataFile` comes with its marks."""
     remove: Collection[DataFile] = ()
-    marks: Mapping[DataFile, Marks] = field(default_factory=dict)
+    marks: Mapping[DataFile, Collection[int]] = field(default_factory=dict)
     """Marks to set, in place of the present ones."""
     schema: pa.Schema | None = None
     """The table's columns from this commit on: added columns, widened types."""

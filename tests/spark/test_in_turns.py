@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from crkafka_core.lake import vectors
 from crkafka_core.lake.partitions import field_name, parted
-from crkafka_core.lake.port import CannotCommit, Change, Marks, Moved, NewFile, Part, Snapshot
+from crkafka_core.lake.port import CannotCommit, Change, Moved, NewFile, Part, Snapshot
 from tests.lake.iceberg.orders import Orders, by_spark, everywhere, in_spark, seen, stamp, table_of
 from tests.lake.iceberg.test_marks import mark, marked
 from tests.lake.test_vectors import KEPT, made
@@ -144,7 +144,7 @@ def test_a_table_of_format_version_3_takes_commits_and_keeps_vectors_of_spark(
     orders.commit([second])
     spark.sql(f"DELETE FROM {name} WHERE offset IN (1, 7)")
     look(orders)
-    assert {file.path: [*(file.marks.positions if file.marks else ())] for file in orders.now.files()} == {
+    assert {file.path: [*(file.marks or ())] for file in orders.now.files()} == {
         first.path: [1],
         second.path: [2],
     }
@@ -154,7 +154,7 @@ def test_a_table_of_format_version_3_takes_commits_and_keeps_vectors_of_spark(
     ids = [row[0] for row in spark.sql(f"SELECT _row_id FROM {name}").collect()]
     assert len({*ids}) == 5 and None not in ids
     with pytest.raises(CannotCommit, match="version 3"):
-        orders.now.commit(stamp(9), Change(marks={file: Marks([0]) for file in orders.now.files()}))
+        orders.now.commit(stamp(9), Change(marks={file: [0] for file in orders.now.files()}))
 
 
 def test_spark_sees_marks_and_goes_on_behind_them(tmp_path: Path, spark: SparkSession) -> None:

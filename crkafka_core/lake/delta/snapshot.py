@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
@@ -77,7 +77,7 @@ class DeltaSnapshot(port.Snapshot):
             if vector := added.marked:
                 read = partial(vectors.delta_vector, vector, self._table.read)
                 stored = [name] if (name := vectors.vector_file(vector)) else []
-                file = replace(file, marks=port.Marks(Positions(added.key, read, vector["cardinality"], stored)))
+                file = replace(file, marks=Positions(added.key, read, vector["cardinality"], stored))
             yield file
 
     def commit(self, stamp: port.Stamp, change: port.Change = port.NO_CHANGE) -> DeltaSnapshot:
@@ -113,12 +113,12 @@ class DeltaSnapshot(port.Snapshot):
             raise
 
     def _vectors(
-        self, add: Sequence[port.NewFile], marks: Mapping[port.DataFile, port.Marks]
+        self, add: Sequence[port.NewFile], marks: Mapping[port.DataFile, Collection[int]]
     ) -> tuple[str, Mapping[str, vectors.Descriptor]]:
         """Put one file with the deletion vectors of a commit; its name, and the descriptor of each data file's vector by its path."""
-        wanted = {file.path: file.marks for file in add if isinstance(file, port.DataFile) and file.marks}
+        wanted = {file.path: file.marks for file in add if isinstance(file, port.DataFile)}
         wanted |= {file.path: new for file, new in marks.items()}
-        filled = {path: each.positions for path, each in wanted.items() if len(each.positions)}
+        filled = {path: positions for path, positions in wanted.items() if positions}
         if not filled:
             return "", {}
         if str(self.properties.get(VECTORS)).lower() != "true":

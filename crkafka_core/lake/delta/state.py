@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from crkafka_core.lake.formats import content_of
-from crkafka_core.lake.port import CannotCommit, DataFile, Marks, TableUnavailable
+from crkafka_core.lake.port import CannotCommit, DataFile, TableUnavailable
 from crkafka_core.segments import rows as parquet
 from crkafka_core.segments.errors import SegmentMissing
 from crkafka_core.segments.storage import Storage
@@ -37,7 +37,7 @@ class AddedFile:
 
     @cached_property
     def file(self) -> DataFile:
-        """As the port has it, with no mark in it."""
+        """As the port has it, without marks."""
         stats = json.loads(self.action.get("stats") or "{}")
         path = unquote(self.action["path"])
         if "://" in path:
@@ -55,7 +55,6 @@ class AddedFile:
             highest,
             stats.get("nullCount") or {},
             dict(parts),
-            Marks(()) if self.marked else None,
         )
 
 

@@ -25,7 +25,7 @@ from crkafka_core.lake.iceberg.columns import Schema
 from crkafka_core.lake.iceberg.manifests import Manifests
 from crkafka_core.lake.iceberg.metadata import Folder, Metadata
 from crkafka_core.lake.iceberg.partitions import Partitioning
-from crkafka_core.lake.port import CannotCommit, DataFile, Marks, NewFile
+from crkafka_core.lake.port import CannotCommit, DataFile, NewFile
 from crkafka_core.lake.vectors import Positions, as_array
 from crkafka_core.segments import rows
 
@@ -80,7 +80,7 @@ class Deletes:
         """`sequence`: of the data file; older marks are of a file of this name that has left the table."""
         return [source for source in self._by_file.get(path, ()) if source.sequence >= sequence]
 
-    def marks(self, path: str, sequence: int) -> Marks | None:
+    def marks(self, path: str, sequence: int) -> Positions | None:
         sources = self.of(path, sequence)
         if not sources:
             return None
@@ -91,7 +91,7 @@ class Deletes:
         def read() -> npt.NDArray[np.int64]:
             return np.unique(np.concatenate([source.read(self._folder) for source in sources]))
 
-        return Marks(Positions(frozenset(sources), read, count, stored))
+        return Positions(frozenset(sources), read, count, stored)
 
     @cached_property
     def _by_file(self) -> dict[str, list[Source]]:

@@ -152,7 +152,7 @@ class IcebergSnapshot(port.Snapshot):
         return IcebergSnapshot(self.log, metadata, at, metadata.head)
 
     def _remove(
-        self, then: NextManifests, gone: Collection[port.DataFile], marks: Mapping[port.DataFile, port.Marks]
+        self, then: NextManifests, gone: Collection[port.DataFile], marks: Mapping[port.DataFile, Collection[int]]
     ) -> None:
         """Files that leave the table, and marks that leave it with them or are replaced."""
         wanted = {self._folder.uri(file.path): file for file in (*gone, *marks)}
@@ -174,9 +174,9 @@ class IcebergSnapshot(port.Snapshot):
         for file, rows in marks.items():
             manifest, entry = listed[self._folder.uri(file.path)]
             # Marks in a file that has marks of other files too can become more, and not fewer.
-            before = file.marks.positions if file.marks else ()
+            before = file.marks or ()
             shared = isinstance(before, Positions) and any(s.shared for s in cast("frozenset[Source]", before.places))
-            if shared and not set(before) <= set(rows.positions):
+            if shared and not set(before) <= set(rows):
                 raise port.CannotCommit(
                     f"Marks of {file.path} lie in one file with those of others, which another program wrote.",
                     hint="CALL catalog.system.rewrite_position_delete_files(…) in Spark, then the table goes on by itself.",
@@ -195,9 +195,11 @@ class IcebergSnapshot(port.Snapshot):
         marked = [(e, f.marks) for e, f in zip(entries, new, strict=True) if isinstance(f, port.DataFile) and f.marks]
         then.add([each for entry, marks in marked for each in self._delete_files(then, entry, marks)], spec.id)
 
-    def _delete_files(self, then: NextManifests, file: Mapping[str, Any], marks: port.Marks) -> list[dict[str, Any]]:
+    def _delete_files(
+        self, then: NextManifests, file: Mapping[str, Any], marks: Collection[int]
+    ) -> list[dict[str, Any]]:
         """The file with the marks of a data file; none where it has no marks."""
-        if not marks.positions:
+        if not marks:
             return []
         if self.metadata.format_version > 2:
             raise port.CannotCommit(
@@ -206,7 +208,7 @@ class IcebergSnapshot(port.Snapshot):
             )
         name = f"data/{then.token}-deletes-{len(then.beside)}.parquet"
         then.beside.append(name)
-        return [files.write_marks(self._folder, name, file["file_path"], marks.positions, file["partition"])]
+        return [files.write_marks(self._folder, name, file["file_path"], marks, file["partition"])]
 
     def _write(self, then: NextManifests, summary: Mapping[str, str], schema_id: int) -> SnapshotEntry:
         """Put the manifests; the snapshot with them."""

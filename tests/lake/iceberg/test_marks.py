@@ -7,19 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from crkafka_core.lake.port import Change, Marks, Moved, NewFile
+from crkafka_core.lake.port import Change, Moved, NewFile
 from tests.lake.iceberg.orders import Orders, everywhere, seen, stamp
 
 
 def mark(orders: Orders, marks: dict[str, Collection[int]], add: Collection[NewFile] = ()) -> None:
     files = {file.path: file for file in orders.now.files()}
-    orders.now = orders.now.commit(
-        stamp(9), Change(list(add), marks={files[path]: Marks(at) for path, at in marks.items()})
-    )
+    orders.now = orders.now.commit(stamp(9), Change(list(add), marks={files[path]: at for path, at in marks.items()}))
 
 
 def marked(orders: Orders) -> dict[str, list[int]]:
-    return {file.path: [*file.marks.positions] if file.marks else [] for file in orders.now.files()}
+    return {file.path: [*file.marks] if file.marks else [] for file in orders.now.files()}
 
 
 def deletes(orders: Orders) -> set[str]:
@@ -71,11 +69,11 @@ def test_a_file_whose_marks_have_changed_is_another_file(tmp_path: Path) -> None
     with pytest.raises(Moved, match="with their marks"):
         orders.commit(remove=unmarked)
     with pytest.raises(Moved, match="with their marks"):
-        orders.now.commit(stamp(10), Change(marks={unmarked[0]: Marks([2])}))
+        orders.now.commit(stamp(10), Change(marks={unmarked[0]: [2]}))
     stale = orders.log.look()
     mark(orders, {first.path: [1, 2]})
     assert stale is not None
     with pytest.raises(Moved):
-        stale.commit(stamp(10), Change(marks={file: Marks([1, 3]) for file in stale.files()}))
+        stale.commit(stamp(10), Change(marks={file: [1, 3] for file in stale.files()}))
     assert marked(orders) == {first.path: [1, 2]}
     assert len(deletes(orders)) == len(left) + 1, "the refused one is deleted"

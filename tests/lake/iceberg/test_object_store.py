@@ -15,7 +15,7 @@ from pyiceberg.table import StaticTable
 
 from crkafka_core.lake.iceberg import open_table
 from crkafka_core.lake.iceberg.table import IcebergLog
-from crkafka_core.lake.port import Change, Marks, Moved, NewFile
+from crkafka_core.lake.port import Change, Moved, NewFile
 from crkafka_core.segments.rows import batches
 from crkafka_core.segments.storage import Storage
 from crkafka_core.verify.table_files import IcebergFiles
@@ -41,7 +41,7 @@ def commits_and_refusals(log: IcebergLog, other: IcebergLog) -> list[int]:
     found = found.commit(stamp(2), Change([first, new_file(log, 4)]))
     with pytest.raises(Moved):
         stale.commit(stamp(3), Change([new_file(log, 9)]))
-    marks = {file: Marks([1]) for file in found.files() if file.path == first.path}
+    marks = {file: [1] for file in found.files() if file.path == first.path}
     found.commit(stamp(4), Change([new_file(log, 5)], marks=marks))
     now = log.look()
     assert now is not None

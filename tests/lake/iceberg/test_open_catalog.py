@@ -19,7 +19,7 @@ from crkafka_core.lake import audit, road
 from crkafka_core.lake.iceberg import catalog as catalogs
 from crkafka_core.lake.iceberg import expiry
 from crkafka_core.lake.iceberg.catalog import CatalogLog
-from crkafka_core.lake.port import CannotCommit, Change, Marks, Moved, Part, TableUnavailable, Unknown
+from crkafka_core.lake.port import CannotCommit, Change, Moved, Part, TableUnavailable, Unknown
 from crkafka_core.verify import in_tables
 from crkafka_core.verify.verdict import Findings
 from tests.lake.iceberg.orders import SCHEMA, UID, Orders, stamp
@@ -75,7 +75,7 @@ def test_commits_are_read_by_who_asks_the_catalog(catalog: Catalog) -> None:
     first, second = orders.file([1], offset_bucket=0), orders.file([2, 3], offset_bucket=1)
     orders.commit([first, second], permit=2)
     assert orders.rows() == [1, 2, 3]
-    orders.now.commit(stamp(3), Change(marks={f: Marks([0]) for f in orders.now.files() if f.path == second.path}))
+    orders.now.commit(stamp(3), Change(marks={f: [0] for f in orders.now.files() if f.path == second.path}))
     assert orders.rows() == [1, 3]
     orders.now = orders.log.look() or orders.now
     orders.commit([orders.file([1, 3], offset_bucket=2)], [*orders.now.files()], permit=4, changes_rows=False)
