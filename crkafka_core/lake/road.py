@@ -50,10 +50,7 @@ _PERMITS = 5
 def advance(
     region: Handle, name: str, *, limit: int | None = AT_ONCE, upto: int | None = None, means: Means = MEANS
 ) -> Committed | None:
-    """Bring in what follows the acknowledged checkpoint, in all tables of this one's shape; at most `limit` checkpoints, and not past
-    `upto`. None: nothing new.
-    """
-
+    """Bring at most `limit` checkpoints that follow, none past `upto`, into all tables of this one's shape; None: nothing new."""
     return _with_new_values(region, lambda: _advance(region, name, limit=limit, upto=upto, means=means))
 
 
@@ -125,9 +122,7 @@ def _keyed(region: Handle, names: Iterable[str]) -> list[str]:
 
 
 def _taking(region: Handle, family: Sequence[str], step: Step) -> list[str]:
-    """Tables that take a pass. One with one row for each key has what others lack, and gets nothing of it again; refused where another
-    joins its shape later, since which of the records before are in neither, nothing tells.
-    """
+    """Tables that take a pass: one by key gets nothing twice. None may join it later: which earlier records neither has, nothing tells."""
     has = [name for name in _keyed(region, family) if name not in step.advancing]
     if has:
         advancing = [_row(region, name) for name in sorted(step.advancing)]
@@ -145,10 +140,9 @@ def rewrite(
     also: Collection[int] = (),
     settles: int = -1,
 ) -> Committed | None:
-    """Replace the rows of these live checkpoints in all tables of this one's shape, as a replay does; those that are not acknowledged
-    come with the next advance.
+    """Replace the rows of these live checkpoints in all tables of this one's shape; what is not acknowledged comes with the next advance.
 
-    A repair has rows of `also`, and those without a number, leave this table as well, and settles what others committed up to a version.
+    In a repair rows of `also`, and those without a number, leave this table as well, and others' commits up to `settles` are settled.
     """
     return _with_new_values(region, lambda: _rewrite(region, name, ids, means=means, also=also, settles=settles))
 
@@ -331,9 +325,7 @@ def fence(region: Handle, name: str, *, means: Means = MEANS, repairs: bool = Fa
 
 
 def mend(region: Handle, name: str, audited: TableAudit, *, means: Means = MEANS) -> Committed | None:
-    """Take out all that does not belong there, bring in what is missing, and settle what others did. None: a fence did it, by which a
-    table with one row for each key is what was acknowledged, and one without checkpoints is empty.
-    """
+    """Take out all that does not belong there, bring in what is missing, and settle what others did. None: a fence did it."""
 
     def last(reader: Reader, row: Region) -> list[int]:
         return contents.live_in(reader, row, tables.of(reader, name))[-1:]

@@ -18,6 +18,7 @@ from crkafka_core.lake import port, vectors
 from crkafka_core.lake.delta import state as states
 from crkafka_core.lake.delta.columns import in_files, protocol_of, schema_text
 from crkafka_core.lake.delta.state import AddedFile, State
+from crkafka_core.lake.formats import content_of
 from crkafka_core.lake.vectors import Positions
 
 if TYPE_CHECKING:
@@ -75,9 +76,9 @@ class DeltaSnapshot(port.Snapshot):
         for added in self._state.files.values():
             file = added.file
             if vector := added.marked:
-                read = partial(vectors.delta_vector, vector, self._table.read)
+                read = partial(vectors.delta_vector, vector, partial(content_of, self._table.storage))
                 stored = [name] if (name := vectors.vector_file(vector)) else []
-                file = replace(file, marks=Positions(added.key, read, vector["cardinality"], stored))
+                file = replace(file, marks=Positions(states.key_of(added.action), read, vector["cardinality"], stored))
             yield file
 
     def commit(self, stamp: port.Stamp, change: port.Change = port.NO_CHANGE) -> DeltaSnapshot:

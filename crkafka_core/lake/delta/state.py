@@ -30,11 +30,6 @@ class AddedFile:
         self.action = action
         self.marked = action.get("deletionVector")
 
-    @property
-    def key(self) -> str:
-        """A file with another deletion vector is another file to the log."""
-        return key_of(self.action)
-
     @cached_property
     def file(self) -> DataFile:
         """As the port has it, without marks."""
@@ -59,7 +54,7 @@ class AddedFile:
 
 
 def key_of(action: Action) -> str:
-    """By which an `add` and its `remove` find each other."""
+    """By which an `add` and its `remove` find each other: a file with another deletion vector is another file to the log."""
     vector = action.get("deletionVector")
     unique = "" if not vector else f"{vector['storageType']}{vector['pathOrInlineDv']}@{vector.get('offset')}"
     return f"{action['path']}#{unique}"
@@ -165,7 +160,7 @@ def _replayed(state: State, actions: Iterable[Action]) -> State:
         for kind, what in action.items():
             if kind == "add":
                 added = AddedFile({name: what.get(name) for name in _ADD})
-                files[added.key] = added
+                files[key_of(added.action)] = added
             elif kind == "remove":
                 files.pop(key_of(what), None)
             elif kind == "txn":

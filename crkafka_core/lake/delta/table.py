@@ -17,7 +17,7 @@ from crkafka_core.lake.delta import state as states
 from crkafka_core.lake.delta.columns import deltalake, in_files, protocol_of, schema_text
 from crkafka_core.lake.delta.snapshot import VECTORS, DeltaSnapshot, actions_of_stamp, commit_info
 from crkafka_core.lake.delta.state import NOTHING, State
-from crkafka_core.lake.formats import content_of, folder_of, put_version
+from crkafka_core.lake.formats import folder_of, put_version
 from crkafka_core.lake.port import KEYS, CannotCommit, Moved, Part, Stamp, TableLog, TableUnavailable
 from crkafka_core.lake.vectors import vector_file
 from crkafka_core.segments.errors import first_line
@@ -160,9 +160,6 @@ class DeltaTable(TableLog):
         first = min((int(match[1]) for match in log if match[2] == "checkpoint"), default=0)
         commits = {int(match[1]) for match in log if match[2] == "json"}
         return sorted(v for v in versions if v in commits and (v >= first or 0 in commits))
-
-    def read(self, path: str) -> bytes:
-        return content_of(self.storage, path)
 
 
 _UNITS = {"hour": 1, "day": 24, "week": 168}
