@@ -17,6 +17,7 @@ from crkafka_core.lake.standing import Standing
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Region, Table
 from crkafka_core.plane import contents, permits, tables
+from crkafka_core.segments.storage import Storage
 
 LOOKS = 5
 """Times that a commit may come between the look at the table and the one at SQL."""
@@ -120,23 +121,27 @@ def look(region: Handle, name: str, logs: Logs = formats.open_log) -> TableAudit
         if not table.version or (snapshot is not None and int(table.version) <= snapshot.version):
             break
     standing.check_place(table, snapshot)
-    by_key = keys_of(region.config, table)
     if snapshot is None:
-        lacking = () if by_key else (c for c, rows in expected.rows.items() if rows)
+        lacking = () if keys_of(region.config, table) else (c for c, rows in expected.rows.items() if rows)
         return TableAudit(miscounted=tuple(sorted(lacking)))
     standing.check_columns(region, table, snapshot)
+    return _compared(region, log.storage, snapshot, expected)
+
+
+def _compared(region: Handle, storage: Storage, snapshot: Snapshot, expected: _Expected) -> TableAudit:
+    table = expected.table
     if expected.last > expected.permit:
         raise standing.older_copy(table, expected.permit, str(expected.last))
     entries = snapshot.since(expected.settled)
     foreign = [entry for entry in entries or () if entry.stamp is None and entry.changes_rows]
     present = list(snapshot.files())
-    lost, version = tuple(sorted(files.missing(log.storage, present))), str(snapshot.version)
-    if by_key:
+    lost, version = tuple(sorted(files.missing(storage, present))), str(snapshot.version)
+    if keys_of(region.config, table):
         # A count does not show whether each row is its key's last one: where the log is incomplete, rows may have changed.
         return TableAudit(foreign=len(foreign) if entries is not None else 1, lost=lost, version=version)
     # Where the log was cleaned of what others did, each record is counted.
     distinct = place_of(table) if entries is None else None
-    counted = standing.count(log.storage, (f for f in present if f.path not in lost), distinct=distinct)
+    counted = standing.count(storage, (f for f in present if f.path not in lost), distinct=distinct)
     staying = standing.staying_at(region, table.acknowledged)
     strangers = {
         number

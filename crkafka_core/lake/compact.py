@@ -92,13 +92,7 @@ def join_crowds(
     """
     log = logs(region, region.plane.read(lambda reader, _: tables.of(reader, name)))
     snapshot = log.look()
-
-    def ask(reader: Reader, row: Region) -> tuple[Table, str, int]:
-        """With the checkpoint up to which no reset takes rows out of the table any more."""
-        live, table = checkpoints.ids_with(reader, CheckpointStatus.MERGED), tables.of(reader, name)
-        return table, row.uid, min(live[0] - 1, table.acknowledged) if live else 0
-
-    table, uid, settled = region.plane.read(ask)
+    table, uid, settled = region.plane.read(partial(_settled, name))
     standing.check_place(table, snapshot)
     by_key = bool(keys_of(region.config, table))
     if snapshot is None or table.owes_fence or not (settled or by_key):
@@ -107,14 +101,8 @@ def join_crowds(
         chosen = [f for f in snapshot.files() if f.live > 0 and (_half_marked(f) or f.bytes < target * 3 // 4)]
     else:
         staying = standing.staying_at(region, settled, unnumbered=False)
-        chosen = [
-            file
-            for file in snapshot.files()
-            if file.may_have(1, settled)
-            and file.marks is None
-            and file.bytes < target * 3 // 4
-            and staying.of_file(file)
-        ]
+        whole = (f for f in snapshot.files() if f.marks is None and f.bytes < target * 3 // 4)
+        chosen = [f for f in whole if f.may_have(1, settled) and staying.of_file(f)]
     chosen = [file for file in chosen if file.path not in left]
     sizes = Counter(map(_size, chosen))
     merged = into = 0
@@ -128,6 +116,12 @@ def join_crowds(
         if gone := _replaced(log, snapshot.schema, stamp, group, in_reach, left):
             merged, into = merged + gone, into + 1
     return Maintained(name, merged, into)
+
+
+def _settled(name: str, reader: Reader, row: Region) -> tuple[Table, str, int]:
+    """The table, the region's uid, and up to which checkpoint no reset takes rows out of the table any more."""
+    live, table = checkpoints.ids_with(reader, CheckpointStatus.MERGED), tables.of(reader, name)
+    return table, row.uid, min(live[0] - 1, table.acknowledged) if live else 0
 
 
 def _half_marked(file: DataFile) -> bool:

@@ -145,8 +145,13 @@ def by_shape(
                     for file in output.storage.list(output.folder):
                         output.storage.delete(file.path)
             raise
-    counts = {name: {i: rows[i] for i in plan.checkpoints} for name, rows in made.rows.items()}
-    none = dict.fromkeys(plan.checkpoints, 0)
+    return _by_table(permits, outputs, made, alarm)
+
+
+def _by_table(permits: Sequence[Permit], outputs: Mapping[str, Output], made: Made, alarm: str) -> dict[str, Files]:
+    checkpoints = permits[0].plan.checkpoints
+    counts = {name: {i: rows[i] for i in checkpoints} for name, rows in made.rows.items()}
+    none = dict.fromkeys(checkpoints, 0)
     by_table: dict[str, Files] = {}
     for permit in permits:
         name = permit.table.output or GOOD

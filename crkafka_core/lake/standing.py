@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 
 import pyarrow.compute as pc
 
@@ -113,25 +114,7 @@ def acknowledge(region: Handle, name: str, log: TableLog) -> None:
     snapshot = log.look()
     if snapshot is None:
         return
-
-    def ask(reader: Reader, row: Region) -> tuple[Table, Stamp | None, dict[int, int], dict[int, int], list[int]]:
-        now, stamp = tables.of(reader, name), snapshot.stamp(row.uid, name)
-        if stamp is None or standing(reader, now, stamp) is not Standing.UNACKNOWLEDGED:
-            return now, None, {}, {}, []
-        commit = reader.get(TableCommit, name, stamp.permit)
-        assert commit is not None
-        # What came with the commit, also what is acknowledged since because all of its records were erased.
-        own = commit.checkpoints if commit.kind == tables.ADVANCE else ()
-        brought = [i for i in reader.line(stamp.checkpoint) if i > now.acknowledged or i in own]
-        erased = checkpoints.within(reader, brought, ("erased_json", "!=", "{}"))
-        # How many of the erased records a table of a shape would have had, nothing tells: none of that is acknowledged.
-        gone = {c.id: -1 if now.shape else c.rows_for_tables for c in erased}
-        # The rows of a table of a shape are counted after a commit that took erased records out of it.
-        uncounted = commit.kind == tables.REWRITE and now.shape and not commit.counts_json
-        bad = _not_decoded(region, reader, row, now, commit)
-        return now, stamp, gone, bad, commit.checkpoints if uncounted else []
-
-    table, stamp, erased, bad, uncounted = region.plane.read(ask)
+    table, stamp, erased, bad, uncounted = region.plane.read(partial(_unacknowledged, region, name, snapshot))
     if stamp is None:
         return
     if erased and keys_of(region.config, table):
@@ -153,6 +136,27 @@ def acknowledge(region: Handle, name: str, log: TableLog) -> None:
             counts={i: counted[i] for i in uncounted},
         )
     )
+
+
+def _unacknowledged(
+    region: Handle, name: str, snapshot: Snapshot, reader: Reader, row: Region
+) -> tuple[Table, Stamp | None, dict[int, int], dict[int, int], list[int]]:
+    """The table; the stamp of a commit that SQL does not know; erased and bad records in its checkpoints; checkpoints to be counted."""
+    now, stamp = tables.of(reader, name), snapshot.stamp(row.uid, name)
+    if stamp is None or standing(reader, now, stamp) is not Standing.UNACKNOWLEDGED:
+        return now, None, {}, {}, []
+    commit = reader.get(TableCommit, name, stamp.permit)
+    assert commit is not None
+    # What came with the commit, also what is acknowledged since because all of its records were erased.
+    own = commit.checkpoints if commit.kind == tables.ADVANCE else ()
+    brought = [i for i in reader.line(stamp.checkpoint) if i > now.acknowledged or i in own]
+    erased = checkpoints.within(reader, brought, ("erased_json", "!=", "{}"))
+    # How many of the erased records a table of a shape would have had, nothing tells: none of that is acknowledged.
+    gone = {c.id: -1 if now.shape else c.rows_for_tables for c in erased}
+    # The rows of a table of a shape are counted after a commit that took erased records out of it.
+    uncounted = commit.kind == tables.REWRITE and now.shape and not commit.counts_json
+    bad = _not_decoded(region, reader, row, now, commit)
+    return now, stamp, gone, bad, commit.checkpoints if uncounted else []
 
 
 def _not_decoded(region: Handle, reader: Reader, row: Region, table: Table, commit: TableCommit) -> dict[int, int]:

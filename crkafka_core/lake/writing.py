@@ -115,15 +115,7 @@ def commit(region: Handle, ask: Ask, write: Write, *, token: str = "") -> Pass:
     """
     refuse_copy(region)
     token = token or f"pass-{region.runtime.unique()}"
-
-    def begin(tx: Tx) -> tuple[Sequence[Permit], reading.Reading | None]:
-        """In one transaction: nothing that is to be read may be retired in between (SPEC T1)."""
-        if not (given := ask(tx, token)):
-            return given, None
-        length, ids = limits.of(tx.region()).driver_lease, given[0].plan.checkpoints
-        return given, reading.take(tx, holder=holder(), token=f"{token}-reads", length=length, ids=ids)
-
-    given, held = region.plane.do(begin)
+    given, held = region.plane.do(lambda tx: _begin(tx, ask, token))
     outcome, by_name = Pass(), {permit.table.name: permit for permit in given}
     if held is None:
         return outcome
@@ -151,6 +143,14 @@ def commit(region: Handle, ask: Ask, write: Write, *, token: str = "") -> Pass:
         if written[name].version:
             lineage.tell(region, by_name[name], done.version, done.rows)
     return outcome
+
+
+def _begin(tx: Tx, ask: Ask, token: str) -> tuple[Sequence[Permit], reading.Reading | None]:
+    """In one transaction: nothing that is to be read may be retired in between (SPEC T1)."""
+    if not (given := ask(tx, token)):
+        return given, None
+    length, ids = limits.of(tx.region()).driver_lease, given[0].plan.checkpoints
+    return given, reading.take(tx, holder=holder(), token=f"{token}-reads", length=length, ids=ids)
 
 
 def _finish(tx: Tx, by_name: Mapping[str, Permit], written: Mapping[str, Written], outcome: Pass) -> None:
