@@ -42,7 +42,19 @@ ROOMS = (
 """Rooms and files without such names; add one when it is done, and take none out."""
 WITHOUT_OF = tuple(
     f"crkafka_core/{room}"
-    for room in ("cli", "decode", "hosts", "lake", "model", "plane", "protocol", "region", "segments", "spark", "verify")
+    for room in (
+        "cli",
+        "decode",
+        "hosts",
+        "lake",
+        "model",
+        "plane",
+        "protocol",
+        "region",
+        "segments",
+        "spark",
+        "verify",
+    )
 )
 """Rooms in which no variable or parameter is named `of`."""
 
