@@ -97,8 +97,10 @@ def _merge(tx: Tx, cut: _Cut) -> None:
         ids = {tp: initial.topic_id for tp, initial in starts.known(tx).items()}
         due: Collection[TP] = ids
     else:  # topics as they were known when its members were placed; it waits for no partition beside what was fixed (SPEC X10)
-        placed = [(f.topic_ids, tp) for f in cut.fillers for tp, start in f.offsets.items() if start != cuts.NO_START]
-        ids, due = {tp: topics[tp.topic] for topics, tp in placed}, ()
+        placed, due = [(f.topic_ids, f.offsets) for f in cut.fillers], ()
+        ids = {
+            tp: topics[tp.topic] for topics, starts_at in placed for tp, at in starts_at.items() if at != cuts.NO_START
+        }
     parent = starts.merged(tx, row.parent) if row.parent else {}
     wrong = rules.broken(cut.fillers, offsets, row.parent, due, ids) or _wrong_topics(ids, cut.contributions)
     if cut.strange:

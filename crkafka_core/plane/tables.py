@@ -139,14 +139,9 @@ def unsure(reader: Reader, declared: Collection[Table]) -> set[str]:
     return {c.table for c in reader.select(TableCommit, *near) if c.number == last[c.table]}
 
 
-def on_road(table: Table) -> bool:
-    """Whether the table takes files by one commit of its own log."""
-    return table.layout == FILES
-
-
 def needs_spark(table: Table) -> bool:
     """Whether Spark makes the rows of the table, or writes it."""
-    return not on_road(table) or on_frames(table.shape)
+    return table.layout != FILES or on_frames(table.shape)
 
 
 def adopts(table: Table) -> bool:
