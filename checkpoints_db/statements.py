@@ -12,21 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import (
-    ColumnElement,
-    Integer,
-    Select,
-    Table,
-    Text,
-    any_,
-    bindparam,
-    column,
-    delete,
-    func,
-    literal_column,
-    select,
-    update,
-)
+import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine import Dialect
 from sqlalchemy.sql.expression import ClauseElement
@@ -92,23 +78,23 @@ class Statements:
             return known
         table = TABLES[row]
         columns = [table.c[only]] if only else list(table.columns)
-        statement = select(*columns).where(*self._conditions(table, where))
+        statement = sa.select(*columns).where(*self._conditions(table, where))
         # The key breaks ties, so that all control planes answer in one order.
         by = [*(table.c[name] for name in order), *(c for c in table.primary_key.columns if c.name not in order)]
         statement = statement.order_by(*(c.desc() for c in by) if desc else by)
-        return self._compile(key, statement.limit(bindparam("limit", type_=Integer())) if limited else statement)
+        return self._compile(key, statement.limit(sa.bindparam("limit", type_=sa.Integer())) if limited else statement)
 
     def count(self, row: type[Row], where: Sequence[Cond]) -> Prepared:
         key, table = ("count", row, _shape(where)), TABLES[row]
         return self._cache.get(key) or self._compile(
-            key, select(func.count()).select_from(table).where(*self._conditions(table, where))
+            key, sa.select(sa.func.count()).select_from(table).where(*self._conditions(table, where))
         )
 
     def now(self) -> Prepared:
         text = "(julianday('now') - 2440587.5) * 86400.0"
         if self.postgres:
             text = "extract(epoch FROM clock_timestamp())::float8"
-        return self._cache.get("now") or self._compile("now", select(literal_column(text)))
+        return self._cache.get("now") or self._compile("now", sa.select(sa.literal_column(text)))
 
     def line(self) -> Prepared:
         """A checkpoint and its ancestors by their parents, whose ids are lower (SPEC C5)."""
@@ -128,7 +114,7 @@ class Statements:
         """Locks the region's row (SPEC G7); SQLite holds the lock already, by BEGIN IMMEDIATE."""
         table = TABLES[Region]
         return self._cache.get("lock") or self._compile(
-            "lock", select(*table.columns).where(table.c.name == bindparam("w0")).with_for_update()
+            "lock", sa.select(*table.columns).where(table.c.name == sa.bindparam("w0")).with_for_update()
         )
 
     # --- writing ---
@@ -139,11 +125,11 @@ class Statements:
         if known := self._cache.get(key):
             return known
         table = TABLES[Region]
-        values = {name: bindparam(f"v_{name}", type_=_plain_type(table.c[name])) for name in changed}
-        statement = update(table).where(table.c.name == bindparam("w0", type_=Text())).values(values)
+        values = {name: sa.bindparam(f"v_{name}", type_=_plain_type(table.c[name])) for name in changed}
+        statement = sa.update(table).where(table.c.name == sa.bindparam("w0", type_=sa.Text())).values(values)
         if not self.postgres:
             return self._compile(key, statement)
-        notify = func.pg_notify(literal_column(CHANNEL), bindparam("payload", type_=Text()))
+        notify = sa.func.pg_notify(sa.literal_column(CHANNEL), sa.bindparam("payload", type_=sa.Text()))
         return self._compile(key, statement.returning(notify))
 
     def insert(self, row: type[Row], conflict: str) -> Prepared:
@@ -152,7 +138,7 @@ class Statements:
         if known := self._cache.get(key):
             return known
         table = TABLES[row]
-        parameters = {c.name: bindparam(c.name, type_=_plain_type(c)) for c in table.columns}
+        parameters = {c.name: sa.bindparam(c.name, type_=_plain_type(c)) for c in table.columns}
         return self._compile(key, self._conflict(self._insert(table).values(parameters), table, conflict))
 
     def insert_many(self, row: type[Row], conflict: str) -> Prepared:
@@ -162,17 +148,17 @@ class Statements:
             return known
         table = TABLES[row]
         arrays = [
-            bindparam(c.name, type_=_plain_type(c)).label(f"c{index}")
+            sa.bindparam(c.name, type_=_plain_type(c)).label(f"c{index}")
             if c.name == "region"
-            else func.unnest(bindparam(c.name, type_=_array(c))).label(f"c{index}")
+            else sa.func.unnest(sa.bindparam(c.name, type_=_array(c))).label(f"c{index}")
             for index, c in enumerate(table.columns)
         ]
-        statement = self._insert(table).from_select([c.name for c in table.columns], select(*arrays))
+        statement = self._insert(table).from_select([c.name for c in table.columns], sa.select(*arrays))
         return self._compile(key, self._conflict(statement, table, conflict))
 
     def delete(self, row: type[Row], where: Sequence[Cond]) -> Prepared:
         key, table = ("delete", row, _shape(where)), TABLES[row]
-        return self._cache.get(key) or self._compile(key, delete(table).where(*self._conditions(table, where)))
+        return self._cache.get(key) or self._compile(key, sa.delete(table).where(*self._conditions(table, where)))
 
     # --- values ---
 
@@ -187,21 +173,21 @@ class Statements:
 
     # --- inside ---
 
-    def _conditions(self, table: Table, where: Sequence[Cond]) -> list[ColumnElement[bool]]:
+    def _conditions(self, table: sa.Table, where: Sequence[Cond]) -> list[sa.ColumnElement[bool]]:
         return [self._condition(table, name, op, f"w{index}") for index, (name, op, _) in enumerate(where)]
 
-    def _condition(self, table: Table, name: str, op: str, parameter: str) -> ColumnElement[bool]:
+    def _condition(self, table: sa.Table, name: str, op: str, parameter: str) -> sa.ColumnElement[bool]:
         left = table.c[name]
         if op != "in":
-            result: ColumnElement[bool] = _COMPARE[op](left, bindparam(parameter, type_=_plain_type(left)))
+            result: sa.ColumnElement[bool] = _COMPARE[op](left, sa.bindparam(parameter, type_=_plain_type(left)))
             return result
         # One value holds the whole list, so that one statement serves any length, and no limit applies.
         if self.postgres:
-            return left == any_(bindparam(parameter, type_=_array(left)))
-        listed: Select[Any] = select(column("value")).select_from(func.json_each(bindparam(parameter, type_=Text())))
-        return left.in_(listed)
+            return left == sa.any_(sa.bindparam(parameter, type_=_array(left)))
+        values = sa.func.json_each(sa.bindparam(parameter, type_=sa.Text()))
+        return left.in_(sa.select(sa.column("value")).select_from(values))
 
-    def _insert(self, table: Table) -> Any:
+    def _insert(self, table: sa.Table) -> Any:
         if not self.postgres:
             return sqlite.insert(table)
         from sqlalchemy.dialects import postgresql
@@ -209,7 +195,7 @@ class Statements:
         return postgresql.insert(table)
 
     @staticmethod
-    def _conflict(statement: Any, table: Table, conflict: str) -> Any:
+    def _conflict(statement: Any, table: sa.Table, conflict: str) -> Any:
         key = list(table.primary_key.columns)
         if conflict == "error":
             return statement
@@ -240,4 +226,4 @@ def _array(c: Any) -> Any:
 
 def _plain_type(c: Any) -> Any:
     """The driver's type: text without its collation."""
-    return Text() if isinstance(c.type, Text) else c.type
+    return sa.Text() if isinstance(c.type, sa.Text) else c.type

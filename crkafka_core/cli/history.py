@@ -14,26 +14,15 @@ from crkafka_core.cli.call import PATH, Answer, control_plane, number, verb
 from crkafka_core.cli.output import moment, print_pairs, print_table, span
 from crkafka_core.config import RegionConfig
 from crkafka_core.control import Reader
+from crkafka_core.model import rows
 from crkafka_core.model.errors import ConfigError, NoSuchCheckpoint
 from crkafka_core.model.plural import plural
-from crkafka_core.model.rows import (
-    Checkpoint,
-    CheckpointStatus,
-    Contribution,
-    Event,
-    MergedOffset,
-    Region,
-    Reset,
-    ResetCause,
-    Segment,
-    TableCommit,
-)
 from crkafka_core.plane import events as log
 from crkafka_core.plane import resets, tables
 from crkafka_core.plane.checkpoints import inside, newest
 from crkafka_core.plane.status import Status, status_of
 
-COUNTED = (CheckpointStatus.MERGED, CheckpointStatus.RETIRED, CheckpointStatus.SUPERSEDED)
+COUNTED = (rows.CheckpointStatus.MERGED, rows.CheckpointStatus.RETIRED, rows.CheckpointStatus.SUPERSEDED)
 _TURNS = {"resumed": "running", "idle": "idle", "stopped": "stopped"}
 """Event that begins or ends a stretch of RUNNING → the state after it."""
 
@@ -42,14 +31,14 @@ _TURNS = {"resumed": "running", "idle": "idle", "stopped": "stopped"}
 class Detail:
     """One checkpoint with what belongs to it."""
 
-    checkpoint: Checkpoint
-    offsets: tuple[MergedOffset, ...]
-    contributions: tuple[Contribution, ...]
-    segments: tuple[Segment, ...]
+    checkpoint: rows.Checkpoint
+    offsets: tuple[rows.MergedOffset, ...]
+    contributions: tuple[rows.Contribution, ...]
+    segments: tuple[rows.Segment, ...]
 
 
-def _detail(reader: Reader, region: Region, number: int) -> Detail:
-    row = reader.get(Checkpoint, number)
+def _detail(reader: Reader, region: rows.Region, number: int) -> Detail:
+    row = reader.get(rows.Checkpoint, number)
     if row is None:
         hint = "`crkafka checkpoints` lists them."
         raise NoSuchCheckpoint(f"Region {region.name} has no checkpoint {number}.", hint=hint)
@@ -67,10 +56,12 @@ def checkpoints(config: RegionConfig, *, wanted: int | None = None, last: int = 
         if wanted is not None:
             detail = plane.read(lambda reader, region: _detail(reader, region, wanted))
             return Answer(detail, lambda: _print_detail(detail))
-        rows = plane.read(lambda reader, _: newest(reader, None if everything else last)[::-1])
+        listed = plane.read(lambda reader, _: newest(reader, None if everything else last)[::-1])
     columns = ("id", "parent", "status", "rows", "segments", "members", "cause", "opened", "drain")
-    cells = [(*(getattr(c, name) for name in columns[:-2]), moment(c.opened_at), span(c.drain_ms / 1000)) for c in rows]
-    return Answer(rows, lambda: print_table(columns, cells, empty=f"region {config.region} has no checkpoint yet"))
+    cells = [
+        (*(getattr(c, name) for name in columns[:-2]), moment(c.opened_at), span(c.drain_ms / 1000)) for c in listed
+    ]
+    return Answer(listed, lambda: print_table(columns, cells, empty=f"region {config.region} has no checkpoint yet"))
 
 
 def _print_detail(detail: Detail) -> None:
@@ -97,10 +88,10 @@ def _print_detail(detail: Detail) -> None:
 def events(config: RegionConfig, *, last: int = 30, since: int | None = None) -> Answer:
     """List the last events: what happened, to which checkpoint and member, on whose request, and why."""
     with control_plane(config) as plane:
-        rows = plane.read(lambda reader, _: log.last(reader, last) if since is None else log.since(reader, since))
+        listed = plane.read(lambda reader, _: log.last(reader, last) if since is None else log.since(reader, since))
     columns = ("number", "when", "epoch", "event", "checkpoint", "member", "by", "what")
-    cells = [(e.seq, moment(e.at), e.epoch, e.kind, e.checkpoint or None, e.member, e.by, e.text) for e in rows]
-    return Answer(rows, lambda: print_table(columns, cells, empty=f"region {config.region} has no events"))
+    cells = [(e.seq, moment(e.at), e.epoch, e.kind, e.checkpoint or None, e.member, e.by, e.text) for e in listed]
+    return Answer(listed, lambda: print_table(columns, cells, empty=f"region {config.region} has no events"))
 
 
 class Stretch(NamedTuple):
@@ -117,16 +108,16 @@ class Report:
     """The data of the page, from one read of the control plane."""
 
     status: Status
-    events: tuple[Event, ...]
+    events: tuple[rows.Event, ...]
     """The last 60, oldest first."""
-    cuts: tuple[Checkpoint, ...]
+    cuts: tuple[rows.Checkpoint, ...]
     """Merged ones, oldest first."""
     began: Mapping[int, float]
     """Checkpoint → the earliest time of its first record: the cut before it, or the resume after that."""
     stretches: tuple[Stretch, ...]
-    resets: tuple[Reset, ...]
-    deaths: tuple[Event, ...]
-    freshness: tuple[tuple[TableCommit, float], ...]
+    resets: tuple[rows.Reset, ...]
+    deaths: tuple[rows.Event, ...]
+    freshness: tuple[tuple[rows.TableCommit, float], ...]
     """Commits to tables, and the age of the newest checkpoint of each then."""
 
     @property
@@ -134,30 +125,30 @@ class Report:
         return min((*self.began.values(), *(s.since for s in self.stretches)), default=self.status.now)
 
 
-def _read(reader: Reader, region: Region, last: int) -> Report:
-    rows = newest(reader, last, COUNTED)[::-1]
-    since = rows[0].opened_at if len(rows) == last else 0.0
+def _read(reader: Reader, region: rows.Region, last: int) -> Report:
+    cuts = newest(reader, last, COUNTED)[::-1]
+    since = cuts[0].opened_at if len(cuts) == last else 0.0
     logged, begun = log.after(reader, since), resets.after(reader, since)
-    ends = sorted((*(e.at for e in logged if e.kind == "resumed"), *(row.merged_at for row in rows)))
-    before = {row.id: bisect_left(ends, row.opened_at) for row in rows}
-    merged = {c.id: c.merged_at for c in rows if c.rows}
+    ends = sorted((*(e.at for e in logged if e.kind == "resumed"), *(row.merged_at for row in cuts)))
+    before = {row.id: bisect_left(ends, row.opened_at) for row in cuts}
+    merged = {c.id: c.merged_at for c in cuts if c.rows}
     return Report(
         status=status_of(reader, region),
         events=tuple(log.last(reader, 60)),
-        cuts=tuple(rows),
-        began={row.id: ends[before[row.id] - 1] if before[row.id] else row.opened_at for row in rows},
+        cuts=tuple(cuts),
+        began={row.id: ends[before[row.id] - 1] if before[row.id] else row.opened_at for row in cuts},
         stretches=tuple(_stretches(logged, begun)),
-        resets=tuple(r for r in begun if r.cause not in (ResetCause.START, ResetCause.STOP)),
+        resets=tuple(r for r in begun if r.cause not in (rows.ResetCause.START, rows.ResetCause.STOP)),
         deaths=tuple(e for e in logged if e.kind == "process died"),
         freshness=tuple((c, max(0.0, c.at - merged[c.upto])) for c in tables.advances(reader) if c.upto in merged),
     )
 
 
-def _stretches(logged: list[Event], resets: list[Reset]) -> list[Stretch]:
+def _stretches(logged: list[rows.Event], resets: list[rows.Reset]) -> list[Stretch]:
     marks = [(e.at, _TURNS[e.kind], e.text) for e in logged if e.kind in _TURNS]
     for reset in resets:
-        if reset.cause is not ResetCause.STOP:
-            marks.append((reset.at, "starting" if reset.cause is ResetCause.START else "resetting", reset.text))
+        if reset.cause is not rows.ResetCause.STOP:
+            marks.append((reset.at, "starting" if reset.cause is rows.ResetCause.START else "resetting", reset.text))
     marks.sort(key=lambda mark: mark[0])
     stretches: list[Stretch] = []
     for (at, state, text), until in zip(marks, [*(at for at, *_ in marks[1:]), 0.0], strict=False):
