@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
     Field,
-    ModelWrapValidatorHandler,
     PrivateAttr,
-    SerializerFunctionWrapHandler,
     StrictBool,
     StrictInt,
     StrictStr,
@@ -137,7 +135,7 @@ class RegionConfig(LimitKeys):
         return json.dumps(dumped, ensure_ascii=False, sort_keys=True)
 
     @model_serializer(mode="wrap")
-    def _written(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _written(self, handler: Any) -> dict[str, Any]:
         """Templates are among the tables."""
         whole = self.model_copy(update={"tables": (*self.tables, *self._templates)}) if self._templates else self
         dumped: dict[str, Any] = handler(whole)
@@ -316,7 +314,7 @@ class RegionConfig(LimitKeys):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _parted(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+    def _parted(cls, value: Any, handler: Callable[[Any], Self]) -> Self:
         """Tables that are declared one by one, and templates of others."""
         read = handler(value)
         templates = tuple(t for t in read.tables if t.each is not None)

@@ -182,27 +182,15 @@ def check_inside(admin: Admin, tp: TP, last: int) -> None:
 def _nearest(plane: ControlPlane, admin: Admin, known: Mapping[TP, Initial], target: int, holds: Holds) -> int | None:
     """The nearest possible checkpoint on the head's line, of two the later. Leader epochs are compared for few checkpoints: for the
     nearest by end offsets, and for the next if a log was cut below it."""
-    cut = {target}
-    while True:
-        nearest = plane.read(lambda reader, region: _nearest_by_ends(reader, region, known, target, holds, cut))
-        if nearest is None:
-            return None
-        number, wanted = nearest
-        if not _cut_below(plane, admin, number, wanted, holds):
+
+    def by_distance(reader: Reader, region: Region) -> list[int]:
+        kept, line = {0, *checkpoints.ids_with(reader, CheckpointStatus.MERGED)}, [0, *reader.line(region.head)]
+        middle = line.index(target) if target in line else 0
+        nearest = sorted(range(len(line)), key=lambda at: (abs(at - middle), -at))
+        return [line[at] for at in nearest if line[at] in kept and line[at] != target]
+
+    for number in plane.read(by_distance):
+        wanted = plane.read(lambda reader, _, number=number: _targets(reader, known, number))  # type: ignore[misc]
+        if not any(holds.missing(wanted, {})) and not _cut_below(plane, admin, number, wanted, holds):
             return number
-        cut.add(number)
-
-
-def _nearest_by_ends(
-    reader: Reader, region: Region, known: Mapping[TP, Initial], target: int, holds: Holds, without: Collection[int]
-) -> tuple[int, dict[TP, int]] | None:
-    kept, line = set(checkpoints.ids_with(reader, CheckpointStatus.MERGED)), [0, *reader.line(region.head)]
-    middle = line.index(target) if target in line else 0
-    for at in sorted(range(len(line)), key=lambda at: (abs(at - middle), -at)):
-        number = line[at]
-        if number in without or (number and number not in kept):
-            continue
-        wanted = _targets(reader, known, number)
-        if not any(holds.missing(wanted, {})):
-            return number, wanted
     return None
