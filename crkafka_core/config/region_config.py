@@ -7,19 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    AfterValidator,
-    Field,
-    PrivateAttr,
-    StrictBool,
-    StrictInt,
-    StrictStr,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-    model_serializer,
-    model_validator,
-)
+import pydantic
+from pydantic import AfterValidator, Field, StrictBool, StrictInt, StrictStr, field_validator, model_validator
 
 from crkafka_core.config import address, catalogs, kafka_section, location, reference, secret, template, typed_tables
 from crkafka_core.config.host_section import HostConfig
@@ -89,7 +78,7 @@ class RegionConfig(LimitKeys):
     """Time for one batch of a table's records; a process that takes longer is ended, and the record looked for that holds it up."""
     ui_history: StrictInt = Field(20_000, ge=1, le=MOST)
     """Checkpoints that are kept as partitions in Dagster."""
-    _templates: tuple[TableConfig, ...] = PrivateAttr(())
+    _templates: tuple[TableConfig, ...] = pydantic.PrivateAttr(())
 
     @classmethod
     def load(cls, path: Path | str, *, region: str | None = None) -> Self:
@@ -126,7 +115,7 @@ class RegionConfig(LimitKeys):
         given = {k: v for k, v in value.items() if v is not None}
         try:
             return cls.model_validate(given, context={"base": base, "files": files})
-        except ValidationError as error:
+        except pydantic.ValidationError as error:
             raise BadConfiguration(problems_of(error, cls, lines), source) from None
 
     def to_json(self) -> str:
@@ -134,7 +123,7 @@ class RegionConfig(LimitKeys):
         dumped = self.model_dump(mode="json", exclude_none=True, by_alias=True)
         return json.dumps(dumped, ensure_ascii=False, sort_keys=True)
 
-    @model_serializer(mode="wrap")
+    @pydantic.model_serializer(mode="wrap")
     def _written(self, handler: Any) -> dict[str, Any]:
         """Templates are among the tables."""
         whole = self.model_copy(update={"tables": (*self.tables, *self._templates)}) if self._templates else self
@@ -254,12 +243,12 @@ class RegionConfig(LimitKeys):
 
     @field_validator("control_plane")
     @classmethod
-    def _control_plane(cls, url: str, info: ValidationInfo) -> str:
+    def _control_plane(cls, url: str, info: pydantic.ValidationInfo) -> str:
         return address.control_plane(url, _base(info))
 
     @field_validator("storage")
     @classmethod
-    def _storage(cls, path: str, info: ValidationInfo) -> str:
+    def _storage(cls, path: str, info: pydantic.ValidationInfo) -> str:
         if not path.strip():
             raise ValueError("must name a folder or a URL")
         secret.check_none("storage", path)
@@ -268,7 +257,7 @@ class RegionConfig(LimitKeys):
 
     @field_validator("storage_options")
     @classmethod
-    def _options(cls, options: dict[str, str], info: ValidationInfo) -> dict[str, str]:
+    def _options(cls, options: dict[str, str], info: pydantic.ValidationInfo) -> dict[str, str]:
         try:
             secret.check_no_login("endpoint", options.get("endpoint", ""))
         except ValueError as error:
@@ -277,7 +266,7 @@ class RegionConfig(LimitKeys):
 
     @field_validator("kafka", mode="before")
     @classmethod
-    def _kafka(cls, properties: Any, info: ValidationInfo) -> Any:
+    def _kafka(cls, properties: Any, info: pydantic.ValidationInfo) -> Any:
         if not isinstance(properties, Mapping):
             return properties
         given = kafka_section.normal({str(k): v for k, v in properties.items()})
@@ -290,7 +279,7 @@ class RegionConfig(LimitKeys):
 
     @field_validator("tables")
     @classmethod
-    def _tables(cls, tables: tuple[TableConfig, ...], info: ValidationInfo) -> tuple[TableConfig, ...]:
+    def _tables(cls, tables: tuple[TableConfig, ...], info: pydantic.ValidationInfo) -> tuple[TableConfig, ...]:
         if "registry" not in info.data or "topics" not in info.data:
             return tables  # the problem is reported at those keys
         for each in tables:
@@ -303,7 +292,7 @@ class RegionConfig(LimitKeys):
 
     @field_validator("host")
     @classmethod
-    def _host(cls, host: HostConfig, info: ValidationInfo) -> HostConfig:
+    def _host(cls, host: HostConfig, info: pydantic.ValidationInfo) -> HostConfig:
         if host.spark is not None:
             secret.check_no_login("host.spark", host.spark)
         for key, value in host.conf.items():
@@ -352,7 +341,7 @@ class RegionConfig(LimitKeys):
         return self
 
 
-def _base(info: ValidationInfo) -> Path:
+def _base(info: pydantic.ValidationInfo) -> Path:
     return Path(info.context["base"]) if info.context else Path.cwd()
 
 

@@ -8,16 +8,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    Field,
-    StrictBool,
-    StrictInt,
-    StrictStr,
-    field_validator,
-    model_validator,
-)
+import pydantic
+from pydantic import BeforeValidator, Field, StrictBool, StrictInt, StrictStr, field_validator, model_validator
 
 from crkafka_core.config.limit_keys import Seconds, seconds
 from crkafka_core.config.location import in_catalog, store_of
@@ -70,7 +62,7 @@ _POSITIONS = ("beginning", "end", "timestamp", "default")
 Position = Annotated[Literal["beginning", "end", "timestamp", "default"], BeforeValidator(_position)]
 
 
-class StartConfig(BaseModel):
+class StartConfig(pydantic.BaseModel):
     """Start of partitions without a checkpoint."""
 
     model_config = STRICT
@@ -114,7 +106,7 @@ class StartConfig(BaseModel):
 _TRIGGERS = "{period: 60s}, {tuples: 100000} or {manual: true}"
 
 
-class TriggerConfig(BaseModel):
+class TriggerConfig(pydantic.BaseModel):
     """Trigger of cuts: a period, a number of tuples (with a period as upper bound), or a person."""
 
     model_config = STRICT
@@ -186,7 +178,7 @@ def parsed(text: str) -> PartitionField:
     return PartitionField(text)
 
 
-class ByValue(BaseModel):
+class ByValue(pydantic.BaseModel):
     """`each` by a value of the record: one of the two."""
 
     model_config = STRICT
