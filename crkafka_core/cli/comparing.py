@@ -48,14 +48,9 @@ def group(config: RegionConfig) -> Answer:
     for p in kafka.partitions:
         holders = ", ".join(m.name for m in members if m.partitions is not None and p.tp in m.partitions)
         partitions.append((*p.tp, p.committed, offsets.get(p.tp), p.last_stable, p.high_watermark, p.lag, holders))
-    value = {
-        **{name: getattr(kafka, name) for name in ("group_id", *_OF_KAFKA, "members")},
-        "partitions": [dict(zip(_PARTITION, row, strict=True)) for row in partitions],
-        "foreign": foreign,
-        "registered": members,
-        "head": head,
-        "gaps": gaps,
-    }
+    value = {name: getattr(kafka, name) for name in ("group_id", *_OF_KAFKA, "members")}
+    value["partitions"] = [dict(zip(_PARTITION, row, strict=True)) for row in partitions]
+    value |= {"foreign": foreign, "registered": members, "head": head, "gaps": gaps}
     notes = [f"not known: {gap}" for gap in gaps]
     if foreign:
         what = "not a member of this region; the region does not read its partitions. End it, or use another group.id"
@@ -79,14 +74,11 @@ def _print(
 ) -> None:
     print_pairs([("group", kafka.group_id), *((name, getattr(kafka, name)) for name in _OF_KAFKA)])
     print()
-    print_table(
-        ("client", "instance", "host", "partitions", ""),
-        (
-            (m.client_id, m.instance_id, m.host, len(m.partitions), "FOREIGN" if m.client_id in foreign else "")
-            for m in kafka.members
-        ),
-        title="members that Kafka knows",
+    clients = (
+        (m.client_id, m.instance_id, m.host, len(m.partitions), "FOREIGN" if m.client_id in foreign else "")
+        for m in kafka.members
     )
+    print_table(("client", "instance", "host", "partitions", ""), clients, title="members that Kafka knows")
     print("\nmembers that the control plane knows")
     print_members(members)
     print()

@@ -68,12 +68,8 @@ def _new(folder: Path) -> None:
 
 MOST_PARTITIONS = 10_000
 """Kafka creates no more at once."""
-_FOLDER = click.option(
-    "--folder",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=services.DEFAULT_FOLDER,
-    help="Folder of the services and their data.",
-)
+_PATH, _ABOUT = click.Path(path_type=Path, file_okay=False), "Folder of the services and their data."
+_FOLDER = click.option("--folder", type=_PATH, default=services.DEFAULT_FOLDER, help=_ABOUT)
 
 
 @click.group("dev", invoke_without_command=False)
@@ -149,7 +145,7 @@ def jars(folder: Path, names: Collection[str] = tuple(_SETS)) -> list[Path]:
 
 
 @click.command("jars")
-@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+@click.argument("folder", type=_PATH)
 @click.argument("names", nargs=-1, metavar="[delta] [iceberg] [s3]", type=click.Choice(list(_SETS)))
 @json_option
 def _jars(folder: Path, names: tuple[str, ...], as_json: bool) -> None:

@@ -36,13 +36,8 @@ def expanded(
             name, shape = table.dead_letters or f"{table.name}_dead", SHAPE + table.name
             known = declared.get(name)
             if known is None or (known.shape, known.output) != (shape, DEAD):
-                own = {
-                    "name": name,
-                    "path": sibling(table.path, name),
-                    "shape": shape,
-                    "output": DEAD,
-                    "mode": "append",
-                }
+                own = {"name": name, "path": sibling(table.path, name), "shape": shape}
+                own |= {"output": DEAD, "mode": "append"}
                 none = dict.fromkeys(("typed", "on_bad_record", "dead_letters", "partition_by", "keys"))
                 yield table.model_copy(update=own | none)
 

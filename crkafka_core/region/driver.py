@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 
 from crkafka_core.config import redact
 from crkafka_core.loop import Loop
@@ -86,12 +87,8 @@ class Driver(Loop):
 
     def _drive(self, lease: DriverLease, patience: float) -> None:
         trigger, plane = self._region.config.trigger, self._region.plane
-        row, cause = plane.read(
-            lambda reader, region: (
-                region,
-                cuts.why_due(reader, region, period=trigger.period, counted=trigger.operator_driven),
-            )
-        )
+        why_due = partial(cuts.why_due, period=trigger.period, counted=trigger.operator_driven)
+        row, cause = plane.read(lambda reader, region: (region, why_due(reader, region)))
         if cause:
             lease.check()
             try:

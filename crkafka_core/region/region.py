@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Literal, NoReturn, Self
 
@@ -147,16 +148,8 @@ class Region:
         if not bound:
             return  # no region has a group yet: Kafka is not needed
         cluster = admin.cluster_id()
-        self.plane.read(
-            lambda reader, row: members.check_group(
-                reader,
-                row,
-                who=f"this configuration, {config.region},",
-                region_index=config.region_index,
-                cluster_id=cluster,
-                group_id=config.group_id,
-            )
-        )
+        ours = partial(members.check_group, region_index=config.region_index, group_id=config.group_id)
+        self.plane.read(partial(ours, who=f"this configuration, {config.region},", cluster_id=cluster))
 
     def stop(self, *, by: str = "", wait: bool = True, progress: Progress = silent) -> rows.Region:
         """Make a last cut, then let members leave (SPEC G9)."""
