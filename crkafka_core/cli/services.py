@@ -42,9 +42,8 @@ def new(folder: Path) -> list[Path]:
             text = (resources.files("crkafka_core.starter") / file).read_text(encoding="utf-8")
             target.write_text(text.replace("PROJECT", name), encoding="utf-8")
         (folder / _SCHEMA).write_text(schema.text(), encoding="utf-8")
-        (folder / ".gitignore").write_text(
-            "var/\n__pycache__/\n.tmp_dagster_home_*/\nspark-warehouse/\n", encoding="utf-8"
-        )
+        ignored = "var/\n__pycache__/\n.tmp_dagster_home_*/\nspark-warehouse/\n"
+        (folder / ".gitignore").write_text(ignored, encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"{folder} cannot be made: {error.strerror}.", hint="Choose another folder.") from None
     return targets

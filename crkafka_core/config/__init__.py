@@ -20,14 +20,11 @@ if TYPE_CHECKING:
     from crkafka_core.model.redaction import redact as redact
 
 _HOME = {
+    **dict.fromkeys(("BadConfiguration", "Problem"), "config.problem"),
+    **dict.fromkeys(("StartConfig", "TableConfig", "TriggerConfig"), "config.sections"),
     "HostConfig": "config.host_section",
-    "BadConfiguration": "config.problem",
-    "Problem": "config.problem",
     "RegionConfig": "config.region_config",
     "Resolved": "config.resolving",
-    "StartConfig": "config.sections",
-    "TableConfig": "config.sections",
-    "TriggerConfig": "config.sections",
     "redact": "model.redaction",
 }
 

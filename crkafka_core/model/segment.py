@@ -56,9 +56,8 @@ class SegmentName:
     def __post_init__(self) -> None:
         for word in (self.uid, self.incarnation):
             if not _WORD.fullmatch(word) or word in (".", ".."):
-                raise ValueError(
-                    f"{word!r} cannot be part of a segment's path: only letters, digits, '.', '_' and '-'."
-                )
+                allowed = "only letters, digits, '.', '_' and '-'"
+                raise ValueError(f"{word!r} cannot be part of a segment's path: {allowed}.")
 
     @property
     def path(self) -> str:

@@ -105,6 +105,5 @@ def micros(moment: Moment | None) -> int | None:
 
 
 def _no_time(given: object) -> ConfigError:
-    return ConfigError(
-        f"A time is ISO 8601, such as 2026-01-31T08:00:00Z, a datetime, or whole milliseconds since 1970; not {given!r}."
-    )
+    forms = "ISO 8601, such as 2026-01-31T08:00:00Z, a datetime, or whole milliseconds since 1970"
+    return ConfigError(f"A time is {forms}; not {given!r}.")

@@ -102,11 +102,8 @@ class FeederProcess:
     def _taken(self) -> Lease:
         """The lease that the process takes over once it has started: other processes see by it that one is coming."""
         free(self._region, plane.SPARK_FEEDER)
-        own = {
-            "holder": holder(),
-            "token": uuid.uuid4().hex,
-            "data": plane.left_out(self._region.config.left_to_others),
-        }
+        left = plane.left_out(self._region.config.left_to_others)
+        own = {"holder": holder(), "token": uuid.uuid4().hex, "data": left}
         length = self._region.plane.read(lambda _, row: limits.of(row).driver_lease)
         return self._region.plane.do(lambda tx: leases.take(tx, plane.SPARK_FEEDER, length=length, **own))
 

@@ -208,10 +208,8 @@ class Region:
 
     def open_cut(self, *, token: str, cause: str, lease: rows.Lease | None = None, if_new: bool = False) -> Checkpoint:
         """Open a cut: a mark where cuts do not pause (SPEC D5). A driver passes its lease, so that a late driver is refused (SPEC A6)."""
-        flow = self.config.cuts_flow
-        return self.plane.do(
-            lambda tx: cuts.open_cut(tx, token=token, cause=cause, lease=lease, if_new=if_new, flow=flow)
-        )
+        opened = partial(cuts.open_cut, token=token, cause=cause, lease=lease, if_new=if_new)
+        return self.plane.do(partial(opened, flow=self.config.cuts_flow))
 
     def await_drained(self, checkpoint: int, *, progress: Progress = silent) -> Checkpoint:
         """Wait until all members have contributed, or the cut has ended."""
@@ -244,9 +242,8 @@ class Region:
             self.refuse_copy()
             self.plane.read(lambda reader, region: resets.check_target(reader, region, target, give_up))
             check_available(self.plane, self.admin(), target)
-        epoch = self.plane.do(
-            lambda tx: resets.request(tx, cause=cause, by=by or whoami(), target=target, token=token, give_up=give_up)
-        )
+        request = partial(resets.request, cause=cause, by=by or whoami(), target=target)
+        epoch = self.plane.do(partial(request, token=token, give_up=give_up))
         if wait:
             waiting.until_running(self.plane, epoch, progress)
         return epoch
