@@ -1,8 +1,6 @@
-"""SQL text of each statement shape, built with SQLAlchemy Core once per dialect, then only looked up.
-
-Building and hashing a Core construct costs more than SQLite needs to run it; a shape (row type, columns, operators,
-order) is therefore compiled once and executed as text with bound values.
-"""
+"""SQL text of each statement shape, built with SQLAlchemy Core once per dialect, then only looked up. Building and hashing a Core construct
+costs more than SQLite needs to run it; a shape (row type, columns, operators, order) is therefore compiled once and executed as text with
+bound values."""
 
 from __future__ import annotations
 

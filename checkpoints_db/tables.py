@@ -1,8 +1,6 @@
-"""The tables of the control plane, made from the row types of `crkafka_core.model.rows`, with the same columns in the same order.
-
-There are no foreign keys: the rules of `crkafka_core.plane`, under the lock of the region's row (SPEC G7), keep rows consistent, and
-foreign keys would slow down bulk writes of 10,000 offsets.
-"""
+"""The tables of the control plane, made from the row types of `crkafka_core.model.rows`, with the same columns in the same order. There are
+no foreign keys: the rules of `crkafka_core.plane`, under the lock of the region's row (SPEC G7), keep rows consistent, and foreign keys
+would slow down bulk writes of 10,000 offsets."""
 
 from __future__ import annotations
 

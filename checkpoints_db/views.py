@@ -1,7 +1,5 @@
-"""Views for people: times as timestamps, one question each; docs/format.md shows how to query them.
-
-`crkafka init` makes them again after the migrations: they have no data to migrate.
-"""
+"""Views for people: times as timestamps, one question each; docs/format.md shows how to query them. `crkafka init` makes them again after
+the migrations: they have no data to migrate."""
 
 from __future__ import annotations
 

@@ -7,11 +7,7 @@ from alembic import context
 from checkpoints_db.migrations import VERSION_TABLE
 from checkpoints_db.tables import METADATA
 
-context.configure(
-    connection=context.config.attributes["connection"],
-    target_metadata=METADATA,
-    version_table=VERSION_TABLE,
-    render_as_batch=True,
-)
+connection = context.config.attributes["connection"]
+context.configure(connection, target_metadata=METADATA, version_table=VERSION_TABLE, render_as_batch=True)
 with context.begin_transaction():
     context.run_migrations()

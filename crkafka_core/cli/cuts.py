@@ -20,14 +20,11 @@ from crkafka_core.region import Region, caught_up
 from crkafka_core.region.availability import kafka_away
 from crkafka_core.region.caught_up import CaughtUp
 
+_BY = "by hand, and the user"
+
 
 @verb("cut", doing="cutting")
-@click.option(
-    "--cause",
-    default=lambda: f"by hand, {whoami()}",
-    show_default="by hand, and the user",
-    help="Reason, for the event log.",
-)
+@click.option("--cause", default=lambda: f"by hand, {whoami()}", show_default=_BY, help="Reason, for the event log.")
 def cut(config: RegionConfig, *, cause: str = "by hand", say: Say = silent) -> Answer:
     """Drain, checkpoint, merge, resume. If this command is interrupted, the region completes the cut."""
     with Region.open(config) as region:

@@ -1,7 +1,5 @@
-"""Entry point of the command `crkafka`: finds the verb, runs it, and turns errors into sentences and exit codes.
-
-0 done, 1 refused by the region, 2 bad usage or configuration, 3 a service is away, 130 interrupted.
-"""
+"""Entry point of the command `crkafka`: finds the verb, runs it, and turns errors into sentences and exit codes. 0 done, 1 refused by the
+region, 2 bad usage or configuration, 3 a service is away, 130 interrupted."""
 
 from __future__ import annotations
 

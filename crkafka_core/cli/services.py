@@ -67,6 +67,7 @@ def _new(folder: Path) -> None:
 
 MOST_PARTITIONS = 10_000
 """Kafka creates no more at once."""
+_PORT = "Port of Kafka, such as 9092, when its folder is made [default: any free port]."
 _PATH, _ABOUT = click.Path(path_type=Path, file_okay=False), "Folder of the services and their data."
 _FOLDER = click.option("--folder", type=_PATH, default=services.DEFAULT_FOLDER, help=_ABOUT)
 
@@ -79,12 +80,7 @@ def _dev() -> None:
 @_dev.command("up")
 @_FOLDER
 @click.option("--brokers", type=number(1), metavar="N", default=1, help="One or three.")
-@click.option(
-    "--port",
-    type=number(1, 65535),
-    metavar="N",
-    help="Port of Kafka, such as 9092, when its folder is made [default: any free port].",
-)
+@click.option("--port", type=number(1, 65535), metavar="N", help=_PORT)
 @click.option("--postgres", is_flag=True, help="Also PostgreSQL: pip install 'crkafka[services]'.")
 @click.option("--topic", "topics", multiple=True, metavar="NAME:PARTITIONS", help="Make a topic, unless it exists.")
 @json_option

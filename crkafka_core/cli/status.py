@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from crkafka_core.config import RegionConfig
     from crkafka_core.config.address import Address
 
+_INTERVAL = "Seconds between two views of --watch [default: 1]."
 SHOWN = 8
 """Number of the last checkpoints, and of the last events, beside the status."""
 _LEASES = {"reader": "read", "retire": "retirement"}
@@ -65,12 +66,7 @@ def watch(config: RegionConfig | Address, *, interval: float = 1.0) -> Iterator[
 
 @register("show", only_rows=True)
 @click.option("--watch", "live", is_flag=True, help="A live view until Ctrl-C; with --json one line for each view.")
-@click.option(
-    "--interval",
-    type=number(0.1, kind=float),
-    metavar="SECONDS",
-    help="Seconds between two views of --watch [default: 1].",
-)
+@click.option("--interval", type=number(0.1, kind=float), metavar="SECONDS", help=_INTERVAL)
 @click.option("--once", is_flag=True, help="End --watch after one view.")
 @json_option
 def _show(config: Address, live: bool, interval: float | None, once: bool, as_json: bool) -> None:

@@ -1,7 +1,5 @@
-"""Configuration of a region: one typed model, from YAML, a mapping or keywords, with references for secrets.
-
-Names are looked up when they are first used: pydantic costs as much processor as all of `crkafka show`, which needs none of its models.
-"""
+"""Configuration of a region: one typed model, from YAML, a mapping or keywords, with references for secrets. Names are looked up when they
+are first used: pydantic costs as much processor as all of `crkafka show`, which needs none of its models."""
 
 from __future__ import annotations
 

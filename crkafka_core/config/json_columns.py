@@ -1,7 +1,5 @@
-"""Columns of a JSON Schema, in Spark's JSON form of types. Pure, so that a bad schema is refused with the configuration.
-
-Numbers have the widest type (`long`, `double`), so that they still fit after the schema is widened.
-"""
+"""Columns of a JSON Schema, in Spark's JSON form of types. Pure, so that a bad schema is refused with the configuration. Numbers have the
+widest type (`long`, `double`), so that they still fit after the schema is widened."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""Locations: the kinds of store with their schemes, paths of a project, URLs of a control plane.
-
-A new object store is one line in `STORES` and one module that opens it (`segments/storage.py`).
-"""
+"""Locations: the kinds of store with their schemes, paths of a project, URLs of a control plane. A new object store is one line in `STORES`
+and one module that opens it (`segments/storage.py`)."""
 
 from __future__ import annotations
 

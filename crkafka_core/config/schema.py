@@ -1,8 +1,6 @@
-"""JSON schema of a region's configuration; `python -m crkafka_core.config.schema docs/region.schema.json` writes it.
-
-Descriptions of keys are the docstrings beneath them. pydantic would read these itself (`use_attribute_docstrings`), by parsing the
-source of each model at its import, for which every member, run and command would wait.
-"""
+"""JSON schema of a region's configuration; `python -m crkafka_core.config.schema docs/region.schema.json` writes it. Descriptions of keys
+are the docstrings beneath them. pydantic would read these itself (`use_attribute_docstrings`), by parsing the source of each model at its
+import, for which every member, run and command would wait."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Secrets in a configuration, found by parsing its values; each must be written as one whole reference (SPEC U2).
-
-A secret is the value of a key with such a name (`sasl.password`, `fs.azure.account.key.…`), the password in a URL, a parameter of a URL
-(`?password=…`, `;token=…`), an assignment inside a text (`-DkeyStorePassword=…`), or a private key.
-"""
+"""Secrets in a configuration, found by parsing its values; each must be written as one whole reference (SPEC U2). A secret is the value of
+a key with such a name (`sasl.password`, `fs.azure.account.key.…`), the password in a URL, a parameter of a URL (`?password=…`, `;token=…`),
+an assignment inside a text (`-DkeyStorePassword=…`), or a private key."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""Names and patterns of topics.
-
-A pattern is read by Python, and by librdkafka, which takes it for a POSIX extended expression (`regcomp` of the C library), or with
-KIP-848 by the broker (RE2/J).
-"""
+"""Names and patterns of topics. A pattern is read by Python, and by librdkafka, which takes it for a POSIX extended expression (`regcomp`
+of the C library), or with KIP-848 by the broker (RE2/J)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Expands tables with a built-in shape: `typed:` declares the table of its dead letters too, and `topics:` alone gives records as they
-are (SPEC K6).
-
-An entry becomes one or two tables of the shape `crkafka.typed:NAME`; their writers read the rest from the configuration, by that name.
-"""
+"""Expands tables with a built-in shape: `typed:` declares the table of its dead letters too, and `topics:` alone gives records as they are
+(SPEC K6). An entry becomes one or two tables of the shape `crkafka.typed:NAME`; their writers read the rest from the configuration, by that
+name."""
 
 from __future__ import annotations
 

@@ -41,12 +41,9 @@ class LeashedProcess:
         if log is not None:
             log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             output = os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab")
+        command = [sys.executable, "-m", "crkafka_core.member.main"]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "crkafka_core.member.main"],
-            stdin=subprocess.PIPE,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
+            command, stdin=subprocess.PIPE, stdout=output, stderr=output, start_new_session=True
         )
         if output is not None:
             output.close()

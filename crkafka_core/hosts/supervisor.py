@@ -1,8 +1,6 @@
-"""Keeps the wanted number of members running, and restarts those that ended, with back-off (SPEC K1, G5).
-
-`launch` starts a member, as a process, a job of Spark, or a simulated one. Life: `begin` → one loop starts the missing members →
-members end by themselves when the region is idle → `end` asks the remaining ones to end, and kills them if they do not.
-"""
+"""Keeps the wanted number of members running, and restarts those that ended, with back-off (SPEC K1, G5). `launch` starts a member, as a
+process, a job of Spark, or a simulated one. Life: `begin` → one loop starts the missing members → members end by themselves when the region
+is idle → `end` asks the remaining ones to end, and kills them if they do not."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""The rows of the control plane: one frozen dataclass per noun; with its primary key. JSON columns end in `_json`.
-
-Rows of a region, its members, leases, resets and events are in `region_rows.py`, and imported from here.
-"""
+"""The rows of the control plane: one frozen dataclass per noun; with its primary key. JSON columns end in `_json`. Rows of a region, its
+members, leases, resets and events are in `region_rows.py`, and imported from here."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""A process with a warm Spark session, which keeps the tables fresh whose rows Spark makes, for a host without Spark (SPEC K6, A7).
-
-It begins once such a table is declared, and ends with its host, by the pipe between them. A process of its own can be ended for sure,
-and does not touch the Spark session of a program that hosts members.
-"""
+"""A process with a warm Spark session, which keeps the tables fresh whose rows Spark makes, for a host without Spark (SPEC K6, A7). It
+begins once such a table is declared, and ends with its host, by the pipe between them. A process of its own can be ended for sure, and does
+not touch the Spark session of a program that hosts members."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""Keeps tables fresh: brings each merged checkpoint into each of them, and fences each after a rewind (SPEC K6, X4, A7).
-
-One keeper for each way of writing (without Spark, by a Spark session), under a lease; the control plane wakes it. Each table, or family
-of one shape, is written on a thread of its own: one that hangs delays no other, and no end. A failure is reported once and tried again
-later: an alarm counts how far a table is behind, whichever process writes it.
-"""
+"""Keeps tables fresh: brings each merged checkpoint into each of them, and fences each after a rewind (SPEC K6, X4, A7). One keeper for
+each way of writing (without Spark, by a Spark session), under a lease; the control plane wakes it. Each table, or family of one shape, is
+written on a thread of its own: one that hangs delays no other, and no end. A failure is reported once and tried again later: an alarm
+counts how far a table is behind, whichever process writes it."""
 
 from __future__ import annotations
 
