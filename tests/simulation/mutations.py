@@ -10,6 +10,7 @@ from typing import Any
 
 from crkafka_core.member import event_loop
 from crkafka_core.model import phase
+from crkafka_core.model.desired import Mark
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import ClientEvent, ClientState, Phase
 from crkafka_core.model.rows import Reset
@@ -314,8 +315,8 @@ def nothing_flows_after_the_first_merge(stack: ExitStack) -> None:
 
 @mutation("I10")
 def one_partition_is_never_fetched(stack: ExitStack) -> None:
-    real = event_loop.paused
-    put(stack, event_loop, "paused", lambda tp, *rest: tp == TP("t0", 0) or real(tp, *rest))
+    real = event_loop.EventLoop._marks
+    put(stack, event_loop.EventLoop, "_marks", lambda self: real(self) | {Mark("partition", "t0[0]")})
 
 
 @mutation("I10", "G9", since=41)

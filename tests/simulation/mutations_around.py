@@ -164,7 +164,7 @@ FAILURES = tuple(Fault(3.0 + 0.4 * i, "trouble", i) for i in range(25))
 
 @mutation("P2", faults=PAUSES)
 def a_pause_mark_is_ignored(stack: ExitStack) -> None:
-    put(stack, event_loop, "paused", lambda *of: False)
+    put(stack, event_loop.EventLoop, "_marks", lambda self: frozenset())
 
 
 @mutation("S4", faults=(*PAUSES, *CUT_LOGS), since=100, data_loss="gap")
