@@ -1,4 +1,4 @@
-"""Thirty simulated days of a region: what Dagster keeps stays bounded, and what is done each time costs no more at the end (SPEC A3)."""
+"""What Dagster keeps of a region stays bounded in thirty simulated days, its partitions among it (SPEC A3)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Any
 import dagster as dg
 import pytest
 from dagster._core.storage.runs.schema import RunsTable
+from hypothesis import given
+from hypothesis import strategies as st
 
-from dagster_project.names import key_of
+from dagster_project.names import checkpoint_of, key_of
+from dagster_project.partitions import reconcile
 from tests.dagster.conftest import LandedSeat, merged_in_sql
-
-pytestmark = pytest.mark.dagster
 
 DAYS, KEPT_DAYS = 30, 14
 
@@ -61,7 +62,41 @@ def bounded(seat: LandedSeat, cuts_a_day: int, history: int, step: int) -> None:
     assert set(live) <= seat.instance.get_materialized_partitions(seat.names.records)
 
 
+@pytest.mark.dagster
 @pytest.mark.parametrize("keys", [{"ui_history": 20}])
 def test_thirty_days_leave_the_partitions_of_the_history_and_the_runs_of_two_weeks(landed: LandedSeat) -> None:
     live_through(landed, 2, 5)
     bounded(landed, 2, 20, 5)
+
+
+def test_keys_sort_as_their_checkpoints() -> None:
+    ids = [1, 9, 10, 999, 1_000, 4_941, 2**31, 10**11]
+    assert sorted(map(key_of, ids)) == [key_of(i) for i in ids]
+    assert [checkpoint_of(key_of(i)) for i in ids] == ids
+
+
+@pytest.mark.parametrize("key", ["7", "abc", "", "-00000000001", "0000000000001", "00000000001x"])
+def test_a_key_that_names_no_checkpoint_is_refused(key: str) -> None:
+    with pytest.raises(ValueError, match="names no checkpoint"):
+        checkpoint_of(key)
+
+
+def apply(present: list[str], wanted: list[str], chunk: int) -> tuple[list[str], int]:
+    """Carry out ticks until none does anything; what is there then, and the number of ticks."""
+    for ticks in range(200):
+        change = reconcile(present, wanted, chunk=chunk)
+        assert len(change.add) + len(change.remove) <= chunk
+        if not change.add and not change.remove:
+            assert not change.more
+            return present, ticks
+        present = [k for k in present if k not in change.remove]
+        present += [k for k in change.add if k not in present]
+    raise AssertionError("it does not come to an end")
+
+
+@given(st.lists(st.integers(1, 40), unique=True), st.sets(st.integers(1, 40)), st.integers(1, 10))
+def test_whatever_is_there_it_becomes_what_is_live_and_in_order(there: list[int], live: set[int], chunk: int) -> None:
+    """From the lowest that is there and live: what left the history does not come back."""
+    lowest = min(live & set(there), default=0)
+    wanted = [key_of(i) for i in sorted(live)]
+    assert apply([key_of(i) for i in there], wanted, chunk)[0] == [key_of(i) for i in sorted(live) if i >= lowest]

@@ -1,8 +1,11 @@
-"""Runs that write tables: they wait for a host that writes one, tell what they do, and start Spark only where it is needed (SPEC A7)."""
+"""Runs that write tables: they wait for a host that writes one, tell what they do, and start Spark where it is needed (SPEC A7)."""
 
 from __future__ import annotations
 
+import logging
+import re
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +13,17 @@ import dagster as dg
 import pytest
 from deltalake import DeltaTable
 
+from crkafka_core import still
 from crkafka_core.plane import permits
 from crkafka_core.plane import tables as plane_tables
+from crkafka_core.region import region as region_room
+from crkafka_core.spark import tables
 from crkafka_core.spark import tables as spark_tables
 from dagster_project import resources, writing
 from dagster_project.names import KEEPING_UP, key_of
 from dagster_project.sensors.tables import RANGE_END, RANGE_START
-from tests.dagster.conftest import LandedSeat
+from tests.dagster.conftest import LandedSeat, Seat
+from tests.plane.bronze import allowed
 from tests.rigs.until import until
 
 pytestmark = pytest.mark.dagster
@@ -115,3 +122,48 @@ def test_a_raw_delta_table_is_replayed_without_spark_and_the_run_tells_its_rows(
         "writing 30 records of 2 checkpoints again into bronze",
         "30 rows of 2 checkpoints written into bronze",
     ]
+
+
+BRONZE: list[Any] = [[{"name": "bronze", "format": "delta", "path": "lake.shop.bronze"}]]
+STARTS = {
+    "Spark starts; jars that are not here yet are fetched first",
+    "Spark is still starting, for N s now",
+    "Spark has started, in N s; its first job takes longer than the next ones",
+}
+
+
+def told(seat: Seat) -> Sequence[tuple[str | None, int, str]]:
+    """Step, level and words of what the runs so far have logged about Spark's start."""
+    entries = [entry for run in seat.instance.get_runs() for entry in seat.instance.all_logs(run.run_id)]
+    return [
+        (e.step_key, e.level, re.sub(r"\d+", "N", e.user_message))
+        for e in entries
+        if e.user_message.startswith("Spark ")
+    ]
+
+
+@pytest.fixture
+def slow_spark(landed: LandedSeat, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session that is there only once the log has said that it is still starting."""
+
+    def make(_: resources.SparkSessionResource) -> object:
+        until(lambda: any("still" in words for *_, words in told(landed)), "something is told while Spark starts")
+        return object()
+
+    monkeypatch.setattr(still, "FIRST", 0.01)
+    monkeypatch.setattr(resources.SparkSessionResource, "_make", make)
+    monkeypatch.setattr(region_room, "check_available", lambda *_: None)
+    for written in ("rewrite", "advance", "fence_all"):
+        monkeypatch.setattr(tables, written, lambda *_, **__: None)
+
+
+@pytest.mark.parametrize("tables", BRONZE)
+def test_a_rewind_tells_that_spark_starts(
+    landed: LandedSeat, slow_spark: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(region_room.Region, "await_running", lambda self, *_, **__: self.plane.read(lambda _, row: row))
+    landed.landing.land(10, times=2)
+    allowed(landed.landing)
+    assert landed.run("reset_region", {"reset": {"to": 1}}).success
+    assert {(step, level) for step, level, _ in told(landed)} == {("rewind", logging.INFO)}
+    assert {words for *_, words in told(landed)} == STARTS

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import subprocess
+import sys
 import time
 from typing import Any
 
@@ -13,6 +15,7 @@ import pytest
 from google.protobuf import descriptor_pb2 as pb
 
 from crkafka_core.config import json_columns
+from crkafka_core.config import json_columns as columns
 from crkafka_core.config.typed import TypedConfig
 from crkafka_core.decode import registry_columns, typed
 from crkafka_core.decode.batch import Columns
@@ -245,3 +248,28 @@ def test_K6_avro_and_protobuf_nested_too_deep_are_refused(registry: FakeRegistry
     registry.answers["/subjects/proto/versions/1?format=serialized"] = [(200, answer)]
     with pytest.raises(ConfigError, match="its columns are nested deeper than 60 levels"):
         registry_columns.protobuf(Registry(registry.url), Registry(registry.url).version("proto", 1, serialized=True))
+
+
+KINDS = ("long", "double", "boolean", "string", "binary", "date", "timestamp", "timestamp_ntz", "decimal(38,2)")
+
+
+def test_types_are_those_of_spark_there_and_back() -> None:
+    from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+    from pyspark.sql.types import StructType
+
+    inner = columns.struct({kind[:7] + str(i): (kind, i % 2 == 0) for i, kind in enumerate(KINDS)})
+    fields = {"one": (inner, False), "list": (columns.array(inner), True), "map": (columns.mapping("long"), True)}
+    whole = columns.struct(fields | {"deep": (columns.array(columns.mapping(columns.array("string"))), False)})
+    arrow_fields = typed.of_columns(whole)
+    spark = StructType.fromJson(whole)
+    assert pa.schema(arrow_fields) == to_arrow_schema(spark)
+    assert from_arrow_schema(pa.schema(arrow_fields), prefer_timestamp_ntz=True) == spark
+
+
+def test_decoding_imports_neither_spark_nor_dagster() -> None:
+    code = (
+        "import sys, crkafka_core.decode.typed, crkafka_core.decode.batch; "
+        "print([m for m in ('pyspark', 'dagster', 'pandas', 'confluent_kafka', 'sqlalchemy') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "[]"

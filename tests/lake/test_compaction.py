@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from unittest.mock import Mock
@@ -16,6 +18,8 @@ from crkafka_core.lake.port import CHECKPOINT, DataFile, NewFile, Stamp
 from crkafka_core.model.errors import LeaseHeld
 from crkafka_core.model.offsets import TP
 from crkafka_core.plane import leases, permits
+from crkafka_core.region import feeder
+from crkafka_core.region.feeder import ByRoad, Feeder
 from crkafka_core.segments.storage import Storage
 from tests.lake.rig import (
     Iceberg,
@@ -158,3 +162,46 @@ def test_a_file_with_a_column_that_has_another_name_now_is_not_joined(tmp_path: 
 def test_a_table_with_a_nested_column_of_an_order_by_place_is_joined() -> None:
     rows = pa.RecordBatch.from_pydict({"topic": [{"a": 1}, {"a": 2}], "offset": [2, 1]})
     assert compact._ordered([rows]).to_pydict() == {"topic": [{"a": 2}, {"a": 1}], "offset": [1, 2]}
+
+
+@pytest.mark.parametrize("kind", [Rig, Iceberg])
+def test_K6_a_table_has_few_small_files_however_long_it_is_written(
+    kind: type[Rig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compact, "CROWD", 10)
+    monkeypatch.setattr(feeder, "EVERY", 5)
+    rig, told, most = kind(tmp_path), list[str](), 0
+    keeper = Feeder(rig.region, tell=told.append, means=rig.means)
+    for number in range(1, 41):
+        rig.land(1)
+        if number > 2:
+            rig.landing.retire(number - 2)
+        keeper.turn(0.0)
+        way = keeper._way
+        assert isinstance(way, ByRoad)
+        if way._joining._loop is not None:
+            way._joining._loop.join(20)
+        snapshot = rig.log("bronze", str(rig.path), {}).look()
+        most = max(most, len(list(snapshot.files())))
+    keeper.end()
+    assert rig.table().acknowledged == 40 and most < 40, "80 files were written"
+    assert rig.rows() == rig.truth() and rig.look().clean and not told
+
+
+def test_K6_joining_ends_with_its_keeper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = list[str]()
+
+    def join(_: object, name: str, left: set[str], *, go_on: Callable[[], bool], logs: object) -> compact.Maintained:
+        while go_on():
+            time.sleep(0.01)
+        ended.append(name)
+        return compact.Maintained(name)
+
+    monkeypatch.setattr(compact, "join_crowds", join)
+    monkeypatch.setattr(feeder, "EVERY", 1)
+    rig = Rig(tmp_path)
+    keeper = Feeder(rig.region, means=rig.means)
+    rig.land(1)
+    keeper.turn(0.0)
+    keeper.end()
+    assert ended == ["bronze"]

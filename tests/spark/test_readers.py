@@ -1,4 +1,4 @@
-"""Spark reads each kind of table, by `read_table` and by its own format (SPEC K6)."""
+"""Spark reads each kind of table, by `read_table` and by its own format, in catalogs that keep what they loaded too (SPEC K6)."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from crkafka_core.spark.schema import CHECKPOINT
 from crkafka_core.verify import in_tables
 from crkafka_core.verify.verdict import Findings
 from tests.lake.rig import Iceberg, Keyed, KeyedIceberg, Rig, Row
+from tests.rigs.landing import Landing
+from tests.rigs.memory import MemoryStore
 
 pytestmark = pytest.mark.spark
 
@@ -118,3 +120,53 @@ def test_verify_reads_what_a_user_of_spark_does_to_an_iceberg_table(spark: Spark
     looked = Findings()
     in_tables.look(rig.region, looked)
     assert any("in a form that only Spark reads" in note for note in looked.notes), looked.notes
+
+
+SHAPE = """
+def some(rows):
+    return rows.selectExpr("crkafka_checkpoint", "partition", "offset")
+"""
+SHAPED: dict[str, Any] = {"shape": "kept:some"}
+
+
+KINDS: dict[str, dict[str, Any]] = {"raw": {}, "keyed": {**SHAPED, "mode": "upsert", "keys": ["partition", "offset"]}}
+
+
+@pytest.mark.parametrize("kind", ["raw", pytest.param("keyed", marks=pytest.mark.soak)])
+def test_what_another_session_committed_is_seen_though_the_catalog_keeps_tables(
+    spark: SparkSession, tmp_path: Path, program: Callable[[str, str], Any], kind: str
+) -> None:
+    """Rows were missing in silence, and of a table by key a version was acknowledged that lacked the last checkpoint's."""
+    program("kept", SHAPE)
+    sessions = [spark, spark.newSession()]
+    conf = {
+        f"spark.sql.catalog.keeps_{kind}.type": "hadoop",
+        f"spark.sql.catalog.keeps_{kind}.warehouse": str(tmp_path / "lake"),
+        f"spark.sql.catalog.keeps_{kind}": "org.apache.iceberg.spark.SparkCatalog",
+    }
+    for each in sessions:
+        for key, value in conf.items():
+            each.conf.set(key, value)
+    writer, reader = sessions
+    declared = {"name": "orders", "format": "iceberg", "path": f"keeps_{kind}.bronze.orders", **KINDS[kind]}
+    landing = Landing(
+        MemoryStore(), tmp_path, partitions=2, tables=[declared], host={"spark": "local[2]", "conf": conf}
+    )
+    for rows in (10, 20):
+        landing.land(5)
+        tables.advance(writer, landing.region, "orders")
+        assert tables.read_table(reader, landing.region, "orders").count() == rows
+        assert tables.look(reader, landing.region, "orders").clean
+    tables.read_table(writer, landing.region, "orders").count()
+    reader.sql(f"DELETE FROM keeps_{kind}.bronze.orders WHERE offset = 9").collect()
+    assert not tables.look(writer, landing.region, "orders").clean
+    landing.land(5)
+    tables.advance(reader, landing.region, "orders")
+    tables.mend(writer, landing.region, "orders")
+    assert tables.read_table(reader, landing.region, "orders").count() == 30
+    landing.rewind(1)
+    tables.fence(writer, landing.region, "orders")
+    landing.land(5)
+    tables.advance(reader, landing.region, "orders")
+    assert tables.read_table(writer, landing.region, "orders").count() == 20
+    assert tables.look(writer, landing.region, "orders").clean
