@@ -196,12 +196,6 @@ class Scenario:
     def pids(self) -> dict[str, int]:
         return self.host.pids()
 
-    def registered_pids(self) -> dict[str, int]:
-        """Process ids of the members that are registered from this machine, by name: for a host that is Spark."""
-        rows = self.region.plane.read(lambda reader, _: roster.all_of(reader))
-        hosts = {m.name: m.host.split(" pid ") for m in rows if m.status is MemberStatus.LIVE}
-        return {name: int(at[1]) for name, at in hosts.items() if len(at) == 2 and at[0] == socket.gethostname()}
-
     def pid(self, number: int) -> int:
         """Of a living member."""
         return int(self.until(lambda: self.pids().get(self.member(number)), f"{self.member(number)} has a process"))

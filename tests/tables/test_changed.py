@@ -19,8 +19,6 @@ from crkafka_core.model.rows import TableCommit
 from crkafka_core.spark import tables
 from tests.tables.conftest import Lake, filled, upto
 
-FOREIGN_COMMIT = "K6: table bronze: 1 commit of another program, the first is version {}"
-
 
 def update(lake: Lake) -> None:
     """Of a record of checkpoint 2."""
