@@ -7,7 +7,6 @@ import copy
 import math
 import os
 import signal
-import socket
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -22,8 +21,8 @@ from crkafka_core.hosts.processes import ProcessHost
 from crkafka_core.model.errors import CrkafkaError, Refused
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
-from crkafka_core.model.rows import Checkpoint, Event, MemberStatus
-from crkafka_core.plane import events, roster, starts
+from crkafka_core.model.rows import Checkpoint, Event
+from crkafka_core.plane import events, starts
 from crkafka_core.region import Region
 from crkafka_core.region.caught_up import consume
 from crkafka_core.testing.generator import Generator
