@@ -30,6 +30,7 @@ from dagster_project.scaffolder import PYTHON, YAML, RegionParams, rendered
 from tests.dagster.conftest import Seat
 
 ROOT = Path(__file__).parents[2]
+BRONZE = [{"name": "bronze", "format": "delta", "path": "lake.shop.t"}]
 pytestmark = pytest.mark.dagster
 
 
@@ -58,18 +59,11 @@ def load(*regions: dict[str, Any]) -> dg.Definitions:
 
 def names(defs: dg.Definitions) -> set[str]:
     repository = defs.get_repository_def()
-    return {
-        *repository.job_names,
-        *(s.name for s in repository.sensor_defs),
-        *(s.name for s in repository.schedule_defs),
-    }
+    return {*repository.job_names, *(s.name for s in (*repository.sensor_defs, *repository.schedule_defs))}
 
 
 def test_regions_stand_side_by_side() -> None:
-    defs = load(
-        attributes("orders"),
-        attributes("web-shop.eu", tables=[{"name": "bronze", "format": "delta", "path": "lake.shop.t"}]),
-    )
+    defs = load(attributes("orders"), attributes("web-shop.eu", tables=BRONZE))
     dg.Definitions.validate_loadable(defs)
     there = names(defs)
     for region in ("orders", "web_shop_eu"):
@@ -123,9 +117,8 @@ def test_a_table_called_as_an_asset_of_the_region_is_refused(name: str) -> None:
 
 
 def test_keys_group_tags_and_owners_are_as_told() -> None:
-    bronze = [{"name": "bronze", "format": "delta", "path": "lake.shop.t"}]
     options = {"key_prefix": ["eu"], "group_name": "sales", "tags": {"domain": "sales"}, "owners": ["team:sales"]}
-    defs = load(attributes(tables=bronze, dagster=options))
+    defs = load(attributes(tables=BRONZE, dagster=options))
     specs = {s.key.to_user_string(): s for s in defs.resolve_all_asset_specs()}
     assert set(specs) == {f"eu/orders/{n}" for n in ("topics/orders", "topics/refunds", "group", "records", "bronze")}
     assert all(
@@ -221,9 +214,7 @@ def test_the_lineage_of_columns_leads_to_columns_of_assets_in_the_graph(
 
 
 def test_the_graph_leads_from_topics_to_tables() -> None:
-    graph = consistent_region(
-        attributes(tables=[{"name": "bronze", "format": "delta", "path": "t"}])
-    ).resolve_asset_graph()
+    graph = consistent_region(attributes(tables=BRONZE)).resolve_asset_graph()
     bronze, records, group = (dg.AssetKey(["orders", n]) for n in ("bronze", "records", "group"))
     assert graph.get(bronze).parent_keys == {records}
     assert graph.get(records).parent_keys == {group}
@@ -307,7 +298,6 @@ def test_regions_that_read_one_topic_show_it_as_one_asset() -> None:
 
 def test_single_assets_are_called_and_described_as_told() -> None:
     """As dagster-dbt's translation: key, group, owners, tags, description and metadata, asset by asset."""
-    tables = [{"name": "bronze", "format": "delta", "path": "lake.shop.t"}]
     bronze = {
         "key": ["lake", "orders"],
         "group_name": "silver",
@@ -317,7 +307,7 @@ def test_single_assets_are_called_and_described_as_told() -> None:
         "metadata": {"contract": "v2"},
     }
     options = {"tags": {"domain": "sales"}, "assets": {"bronze": bronze, "group": {"description": "Who reads."}}}
-    defs = load(attributes(tables=tables, dagster=options))
+    defs = load(attributes(tables=BRONZE, dagster=options))
     dg.Definitions.validate_loadable(defs)
     specs = {s.key.to_user_string(): s for s in defs.resolve_all_asset_specs()}
     told = specs["lake/orders"]
@@ -350,7 +340,7 @@ def test_an_asset_that_is_not_there_or_whose_key_is_fixed_is_refused(assets: dic
 
 def test_every_job_op_sensor_schedule_asset_check_and_field_says_what_it_is() -> None:
     """A stranger reads them in the launchpad, on the pages, and in `dg docs`."""
-    defs = consistent_region(attributes(tables=[{"name": "bronze", "format": "delta", "path": "lake.shop.t"}]))
+    defs = consistent_region(attributes(tables=BRONZE))
     repository = defs.get_repository_def()
     silent = [j.name for j in repository.get_all_jobs() if not j.description and not j.name.startswith("__")]
     silent += [s.name for s in (*repository.sensor_defs, *repository.schedule_defs) if not s.description]
@@ -392,9 +382,8 @@ def checks_of(defs: dg.Definitions) -> list[dg.AssetCheckSpec]:
 
 def test_schedules_are_as_told_and_a_quiet_table_is_not_stale() -> None:
     """SPEC A4, T1, V3: retire daily and on; the bounded run hourly and off; a table is late by what waits for it, not by the clock."""
-    bronze = {"tables": [{"name": "bronze", "format": "delta", "path": "lake.shop.t"}]}
     for options, hour in (({}, "0 * * * *"), ({"consume": "5 4 * * *"}, "5 4 * * *")):
-        defs = consistent_region(attributes(**bronze), **options)
+        defs = consistent_region(attributes(tables=BRONZE), **options)
         spec = next(s for s in defs.resolve_all_asset_specs() if s.key == dg.AssetKey(["orders", "bronze"]))
         assert spec.freshness_policy is None
         found = {s.name: (s.cron_schedule, s.default_status.value, s.job_name) for s in defs.schedules or ()}
@@ -411,10 +400,8 @@ def test_ten_regions_do_not_start_their_runs_in_one_minute() -> None:
     for pattern in (schedules.LOOK, schedules.PRUNE, schedules.MAINTAIN, schedules.RETIRE):
         at = Counter(schedules.cron(pattern, f"region{n}") for n in range(10))
         assert max(at.values()) <= 4, at
-    assert (
-        consistent_region(attributes(), look="0 * * * *").resolve_schedule_def("orders_look").cron_schedule
-        == "0 * * * *"
-    )
+    look = consistent_region(attributes(), look="0 * * * *").resolve_schedule_def("orders_look")
+    assert look.cron_schedule == "0 * * * *"
 
 
 def test_the_instances_retries_and_its_longest_run_leave_hosts_and_alarms_alone() -> None:
@@ -440,9 +427,7 @@ def test_the_instances_retries_and_its_longest_run_leave_hosts_and_alarms_alone(
     ],
 )
 def test_a_launchpad_begins_with_what_can_be_launched(job: str, config: dict[str, Any]) -> None:
-    defs = consistent_region(
-        attributes(members=3, tables=[{"name": "bronze", "format": "delta", "path": "lake.shop.t"}])
-    )
+    defs = consistent_region(attributes(members=3, tables=BRONZE))
     made = defs.resolve_job_def(f"orders_{job}")
     assert made.run_config == {"ops": {op: {"config": keys} for op, keys in config.items()}}
     assert dg.validate_run_config(made, made.run_config)
@@ -480,10 +465,10 @@ def test_a_password_that_a_template_has_resolved_is_refused(monkeypatch: pytest.
 
 
 def test_sensors_keep_the_pace_that_is_said_and_the_trigger_its_own() -> None:
-    bronze = {"tables": [{"name": "bronze", "format": "delta", "path": "lake.shop.t"}]}
     for options, every in (({}, {1, 5, 30}), ({"pace": 60}, {1, 60, 30})):
         found = {
-            s.name: s.minimum_interval_seconds for s in consistent_region(attributes(**bronze), **options).sensors or ()
+            s.name: s.minimum_interval_seconds
+            for s in consistent_region(attributes(tables=BRONZE), **options).sensors or ()
         }
         assert set(found.values()) == every and found["orders_trigger"] == 1
 
