@@ -16,14 +16,13 @@ from deltalake import DeltaTable
 
 from crkafka_core.lake import audit, erasing, road, together, writing
 from crkafka_core.lake.delta.snapshot import DeltaSnapshot
-from crkafka_core.lake.handle import Handle
 from crkafka_core.lake.port import Stamp
+from crkafka_core.lake.write import Write
 from crkafka_core.model.errors import Refused, Stale
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Lease, TableCommit
 from crkafka_core.plane import permits
 from crkafka_core.plane import tables as plane
-from crkafka_core.plane.permits import Permit
 from crkafka_core.region.feeder import Feeder
 from tests.lake.rig import Crash
 from tests.lake.test_templates import MEANS, _dead, declare, declared, feed, made, there, verified
@@ -94,17 +93,17 @@ def test_K6_a_table_whose_storage_hangs_leaves_the_pass_and_holds_up_no_other(
     landing = made(tmp_path, topics=("a", "b", "c"))
     landing.land(1)
     declare(landing)
-    answers, ended, commit = threading.Event(), threading.Event(), together._commit
+    answers, ended, run = threading.Event(), threading.Event(), Write.run
 
-    def hangs(region: Handle, permit: Permit, *rest: Any) -> str:
-        if permit.table.name == "b":
+    def hangs(write: Write, decide: Any) -> str:
+        if write.permit.table.name == "b":
             answers.wait(30.0)
-        version = commit(region, permit, *rest)
-        if permit.table.name == "b":
+        version = run(write, decide)
+        if write.permit.table.name == "b":
             ended.set()
         return version
 
-    monkeypatch.setattr(together, "_commit", hangs)
+    monkeypatch.setattr(Write, "run", hangs)
     monkeypatch.setattr(together, "PATIENCE", 3.0)
     came = together.advance(landing.region, ["a", "b", "c"], means=MEANS)
     assert (set(came.done), set(came.left)) == ({"a", "c"}, {"b"})

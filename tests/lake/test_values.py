@@ -212,7 +212,7 @@ def test_K6_a_writer_that_dies_between_the_tables_leaves_each_record_in_one(
     landing.land(6)
     feed(landing)
     landing.land(6)
-    ended, commit = [], road._Filling._commit
+    ended, commit = [], road._Pass._commit
 
     def dying(self: Any, *args: Any) -> Any:
         written = commit(self, *args)
@@ -222,7 +222,7 @@ def test_K6_a_writer_that_dies_between_the_tables_leaves_each_record_in_one(
         return written
 
     with monkeypatch.context() as patched, pytest.raises(Crash):
-        patched.setattr(road._Filling, "_commit", dying)
+        patched.setattr(road._Pass, "_commit", dying)
         road.advance(landing.region, "a", means=MEANS)
     feed(landing)
     assert declared(landing) == dict.fromkeys(["a", "b", "dead_letters"], 2)
