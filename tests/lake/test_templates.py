@@ -187,7 +187,7 @@ def _not_decoded(landing: Landing, name: str) -> dict[int, int]:
 
     def ask(reader: Reader, row: Region) -> dict[int, int]:
         table = plane.of(reader, name)
-        return standing._not_decoded(landing.region, reader, row, table, plane.commits(reader, table)[0].number)
+        return standing._not_decoded(landing.region, reader, row, table, plane.commits(reader, table)[0])
 
     return landing.region.plane.read(ask)
 
