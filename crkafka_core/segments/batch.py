@@ -33,12 +33,18 @@ TOPIC_IDS = "crkafka.topic_ids"
 
 def numbered(batch: pa.RecordBatch, number: int) -> pa.RecordBatch:
     """Records with the columns of a segment of this checkpoint."""
-    return pa.RecordBatch.from_arrays([*batch.columns, repeated(number, batch.num_rows)], schema=SEGMENT)
+    return pa.RecordBatch.from_arrays([*batch.columns, repeated(number, pa.int64(), batch.num_rows)], schema=SEGMENT)
 
 
-def repeated(number: int, rows: int) -> pa.Array:
-    """A column of one number, from a buffer: `pa.array` would import pandas."""
-    return pa.Array.from_buffers(pa.int64(), rows, [None, pa.py_buffer(np.full(rows, number, np.int64))])
+def repeated(value: str | int | None, kind: pa.DataType, rows: int) -> pa.Array:
+    """A column of one value, from buffers: `pa.array` would import pandas."""
+    if value is None:
+        return pa.nulls(rows, kind)
+    if isinstance(value, int):
+        return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(np.full(rows, value, f"int{kind.bit_width}"))])
+    text = value.encode()
+    ends = pa.py_buffer(np.arange(rows + 1, dtype=np.int32) * np.int32(len(text)))
+    return pa.Array.from_buffers(kind, rows, [None, ends, pa.py_buffer(text * rows)])
 
 
 @dataclass(frozen=True, slots=True)

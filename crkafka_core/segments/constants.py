@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from crkafka_core.model.offsets import TP
-from crkafka_core.segments.batch import CHECKPOINT, SEGMENT
+from crkafka_core.segments.batch import CHECKPOINT, SEGMENT, repeated
 
 CONSTANTS = b"crkafka.constants"
 """Key of the constants in the footer's metadata, as a JSON object."""
@@ -93,23 +92,12 @@ class _Constant:
     def repeated(self, rows: int) -> pa.Array:
         """A slice of a kept array, of less than twice the rows: a count of bytes includes the whole array."""
         if rows > _KEPT:
-            return _made(self._value, self._kind, rows)
+            return repeated(self._value, self._kind, rows)
         size = 1 << max(rows - 1, 0).bit_length()
         if size not in self._made:
-            self._made[size] = _made(self._value, self._kind, size)
+            self._made[size] = repeated(self._value, self._kind, size)
         return self._made[size].slice(0, rows)
 
 
 _KEPT = 2048
 """Most rows of a kept array."""
-
-
-def _made(value: str | int | None, kind: pa.DataType, rows: int) -> pa.Array:
-    """A column of one value, from buffers: `pa.array` would import pandas."""
-    if value is None:
-        return pa.nulls(rows, kind)
-    if isinstance(value, int):
-        return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(np.full(rows, value, f"int{kind.bit_width}"))])
-    text = value.encode()
-    ends = pa.py_buffer(np.arange(rows + 1, dtype=np.int32) * np.int32(len(text)))
-    return pa.Array.from_buffers(kind, rows, [None, ends, pa.py_buffer(text * rows)])

@@ -126,7 +126,7 @@ class SegmentWriter:
         pending, self._pending, self._pending_bytes = self._pending, [], 0
         table = pa.Table.from_batches(pending, SCHEMA)
         self._constants.add(table)
-        table = table.append_column(SEGMENT.field(CHECKPOINT), repeated(self.number, table.num_rows))
+        table = table.append_column(SEGMENT.field(CHECKPOINT), repeated(self.number, pa.int64(), table.num_rows))
         self._opened(table).write_table(table, row_group_size=table.num_rows)
 
     def _opened(self, first: pa.Table) -> pq.ParquetWriter:
