@@ -90,13 +90,22 @@ class MemberPlane:
     # Before it is registered, and after
 
     def launch(self) -> int:
-        self.launched = self._unregistered(lambda tx: members.launch(tx, self.name))
+
+        def draw(tx: Tx) -> int:
+            return members.launch(tx, self.name)
+
+        self.launched = self._unregistered(draw)
         return self.launched
 
     def register(self, who: members.Registration) -> None:
-        self._unregistered(lambda tx: members.register(tx, who))
+
+        def enrol(tx: Tx) -> Member:
+            return members.register(tx, who)
+
+        self._unregistered(enrol)
 
     def _unregistered(self, work: Callable[[Tx], T]) -> T:
+        @wraps(work)
         def same_region(tx: Tx) -> T:
             self._same_region(tx)
             return work(tx)
