@@ -51,8 +51,6 @@ def page(browser: BrowserContext) -> Iterator[Page]:
 
 @pytest.fixture
 def shot(page: Page) -> Callable[[str], None]:
-    """Keep what the page shows."""
-
     def take(name: str) -> None:
         page.screenshot(path=ARTIFACTS / f"{name}.png")
 

@@ -42,8 +42,6 @@ del of_user  # a module has one only
 
 @dataclass
 class Stage:
-    """What the tests look at."""
-
     config: RegionConfig
     region: Region
     dagster: DrivenDagster

@@ -59,12 +59,10 @@ class Seat:
         return found.execute_in_process(run_config=ops, instance=self.instance, **more)
 
     def launch(self, job: str, request: dg.RunRequest) -> dg.ExecuteInProcessResult:
-        """The run that a sensor asks for."""
         found = self.defs.resolve_job_def(request.job_name or self.names.of(job))
         return found.execute_in_process(run_config=request.run_config, tags=dict(request.tags), instance=self.instance)
 
     def retry(self, failed: str, job: str = "cut") -> dg.JobExecutionResult:
-        """Retry a run from its failure."""
         return reconstructed.execute(self.config, job, self.instance, {}, retry_of=failed)
 
     def run_anew(
@@ -75,7 +73,6 @@ class Seat:
         return reconstructed.execute(self.config, job, self.instance, ops, tags=tags)
 
     def run_again(self, run: str, job: str) -> dg.JobExecutionResult:
-        """*Re-execute all* of a run."""
         old = self.instance.get_run_by_id(run)
         assert old is not None
         return reconstructed.execute(
@@ -118,7 +115,6 @@ def shown(result: dg.ExecuteInProcessResult, op: str) -> dict[str, Any]:
 
 
 def failure(result: dg.ExecuteInProcessResult) -> str:
-    """What the step that failed says."""
     event = next(e for e in result.all_events if e.is_step_failure)
     return str(event.event_specific_data.user_failure_data.description)
 

@@ -60,8 +60,6 @@ defs = consistent_region(RegionConfig.from_json({config!r}), **{options!r})
 
 @dataclass
 class Live:
-    """What the tests drive and look at."""
-
     scenario: Scenario
     dagster: SeparateDagster
     folder: Path
@@ -75,7 +73,6 @@ class Live:
         return self.dagster.launch(self.names.of(job), {"ops": {op: {"config": keys} for op, keys in ops.items()}})
 
     def succeed(self, job: str, patience: float = 120.0, **ops: dict[str, Any]) -> str:
-        """Launch a job, and see it succeed."""
         run = self.launch(job, **ops)
         status = self.dagster.finished(run, patience)
         assert status == "SUCCESS", (status, self.dagster.failures(run), self.scenario.account())
@@ -93,7 +90,6 @@ class Live:
         self.dagster.until(lambda: self.partitions() == self.filled(), patience, "what is live is published")
 
     def checkpoints(self) -> list[Checkpoint]:
-        """All of them, whatever became of them."""
         return self.scenario.region.plane.read(lambda reader, row: reader.select(Checkpoint, order=("id",)))
 
     # Runs that are held in a step

@@ -237,7 +237,6 @@ def test_what_is_wrong_is_said_where_definitions_are_loaded(wrong: dict[str, Any
 
 
 def chain(error: BaseException | None) -> str:
-    """What an error and its causes say."""
     return "" if error is None else f"{error}\n{chain(error.__cause__ or error.__context__)}"
 
 

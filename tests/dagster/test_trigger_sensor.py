@@ -28,7 +28,6 @@ def newest(seat: Seat) -> Checkpoint | None:
 
 @pytest.fixture
 def opener(seat: Seat, member: HandMember) -> Iterator[Opener]:
-    """Opens cuts until the test ends."""
     made = Opener(seat.resource)
     made.go_on(60.0)
     yield made

@@ -25,7 +25,6 @@ from tests.rigs.schema_registry import FakeRegistry
 
 
 def of_another(random: Random) -> list[bytes | None]:
-    """Records that another schema wrote."""
     schemas = Schemas(random)
     writer = schemas.record()
     try:

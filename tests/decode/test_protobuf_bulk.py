@@ -159,7 +159,6 @@ def changed(random: Random, body: bytes) -> bytes:
 
 
 def order_of(messages: Messages) -> Any:
-    """The class of the message `Order`."""
     pool = descriptor_pool.DescriptorPool()
     for file in messages.files().file:
         pool.Add(file)

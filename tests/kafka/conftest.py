@@ -75,7 +75,6 @@ class Probe:
         return found
 
     def settle(self, *, within: float = 20.0) -> frozenset[TP]:
-        """Poll until partitions are held."""
         self.poll_until(lambda: bool(self.consumer.held), within=within)
         return self.consumer.held
 

@@ -20,8 +20,6 @@ from crkafka_core.plane.reading import KafkaRange
 
 
 class Kafka:
-    """What a cluster says of its topics."""
-
     def __init__(self, cluster: str = "here", **ids: str) -> None:
         self._cluster, self._ids = cluster, ids
 

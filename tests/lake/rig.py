@@ -98,7 +98,6 @@ class Rig:
         return audit.look(self.region, "bronze", self.means.logs)
 
     def mend(self) -> None:
-        """As `crkafka tables mend` does."""
         found = self.look()
         if not found.clean:
             road.mend(self.region, "bronze", found, means=self.means)
@@ -134,7 +133,6 @@ class Rig:
         self.writer_dies()
 
     def start_restored(self) -> None:
-        """`crkafka start --restored rewind`."""
         epoch = self.region.plane.read(lambda _, row: row.epoch)
         seen = restored.Seen(epoch=epoch + 5, checkpoint=self.highest, where="Kafka")
         self.region.plane.do(lambda tx: restored.notice(tx, "restored", by="test"))
@@ -252,8 +250,6 @@ STRANGER = Stamp("", "", 0, 0, 0)
 
 
 class Toy(ByPort):
-    """The format in memory."""
-
     log: type = ToyTable
     snapshot: type = ToySnapshot
 
@@ -306,8 +302,6 @@ class CatalogByPath(CatalogLog):
 
 
 class IcebergInCatalog(Iceberg):
-    """In a catalog."""
-
     log: type = CatalogByPath
 
     def make_empty(self, columns: pa.Schema) -> None:
@@ -338,7 +332,6 @@ class Typed(Rig):
         self.means = replace(self.means, fetch=partial(again, typed_records), pool=pool())
 
     def describe(self, **properties: str) -> None:
-        """The schema from now on."""
         described = {name: {"type": kind} for name, kind in properties.items()}
         self.schema.write_text(json.dumps({"type": "object", "properties": described}))
 
@@ -393,16 +386,12 @@ class Typed(Rig):
 
 
 class TypedIceberg(Typed, Iceberg):
-    """At a path."""
-
     base: type[Rig] = Iceberg
     log: type = AtPath
     snapshot: type = IcebergSnapshot
 
 
 class TypedInCatalog(Typed, IcebergInCatalog):
-    """Each in a catalog."""
-
     base: type[Rig] = IcebergInCatalog
     log: type = CatalogByPath
     snapshot: type = IcebergSnapshot

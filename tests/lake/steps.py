@@ -27,7 +27,6 @@ def filled(rig: Rig, checkpoints: int = 3) -> Rig:
 
 
 def packed(rig: Rig) -> list[str]:
-    """Files that compaction made."""
     snapshot = rig.means.logs(rig.region, rig.table()).look()
     assert snapshot is not None
     return [file.path for file in snapshot.files() if "/packed/" in file.path]

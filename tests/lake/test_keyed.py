@@ -155,7 +155,6 @@ def test_marks_that_are_not_in_storage_are_reported_as_lost(rig: Keyed) -> None:
 
 
 def marks_of(file: DataFile) -> set[str]:
-    """Files with its marks."""
     positions = file.marks or ()
     return {*positions.files} if isinstance(positions, Positions) else set()
 

@@ -54,7 +54,6 @@ def declare(landing: Landing, *, again: bool = False) -> frozenset[str]:
 
 
 def feed(landing: Landing) -> None:
-    """As a host does, until nothing is due."""
     keeper = Feeder(landing.region, means=MEANS)
     while keeper.turn(0.0) and set(declared(landing).values()) != {landing.region.plane.read(lambda _, row: row.head)}:
         pass

@@ -22,7 +22,6 @@ from tests.rigs.landing import Landing
 
 
 def mend(region: Any, name: str) -> None:
-    """As `crkafka tables mend` does."""
     if not (found := audit.look(region, name)).clean:
         road.mend(region, name, found)
 

@@ -56,7 +56,6 @@ def declared(landing: Landing) -> dict[str, int]:
 
 
 def feed(landing: Landing) -> None:
-    """As a host does, until nothing is due."""
     keeper = Feeder(landing.region, means=MEANS)
     while keeper.turn(0.0) and set(declared(landing).values()) != {landing.read(lambda _, row: row.head)}:
         pass

@@ -19,8 +19,6 @@ _LOCK = threading.Lock()
 
 @dataclass(frozen=True)
 class Version:
-    """What one commit made of a table."""
-
     files: Mapping[str, DataFile]
     schema: pa.Schema
     stamps: Mapping[int, Stamp]
@@ -31,8 +29,6 @@ class Version:
 
 @dataclass
 class ToyTable:
-    """A `TableLog`."""
-
     name: str
     path: str
     options: Mapping[str, str] = field(default_factory=dict)
@@ -73,8 +69,6 @@ class ToyTable:
 
 
 class ToySnapshot:
-    """A `Snapshot`."""
-
     properties: Mapping[str, str] = {}
     parts: Sequence[Part] = ()
 

@@ -65,8 +65,6 @@ class LossyClient:
 
 
 class Segments:
-    """Remembers what was written."""
-
     def __init__(self) -> None:
         self.offsets: dict[TP, list[int]] = {tp: [] for tp in TPS}
 
@@ -131,7 +129,6 @@ class Member:
                 self.submitter.turn(0.0)
 
     def turn(self) -> None:
-        """Of the event thread alone."""
         self.loop.turn(0.0)
         while self.asked.effects and isinstance(self.asked.effects[-1], sg.Resolve):
             asked = self.asked.effects.pop()

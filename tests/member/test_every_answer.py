@@ -54,8 +54,6 @@ GROUP = TP("", -1)
 
 
 class Clock(Threads):
-    """Simulated time."""
-
     def __init__(self) -> None:
         self.time = 1_000.0
 
@@ -283,8 +281,6 @@ def test_94_a_partition_that_was_corrupt_is_sought_again_each_minute_and_flows_o
 
 
 class Committer:
-    """Answers each commit with one code."""
-
     code = 0
 
     def commit(self, offsets: list[Any], asynchronous: bool) -> list[Any]:

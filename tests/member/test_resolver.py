@@ -23,8 +23,6 @@ Known = tuple[dict[TP, tuple[int, int]], dict[TP, CrkafkaError]]
 
 
 class Clock(Threads):
-    """Time that passes in sleeps only."""
-
     def __init__(self) -> None:
         self.time = 0.0
 

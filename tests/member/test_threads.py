@@ -54,7 +54,6 @@ def register(plane: ControlPlane, incarnation: str, number: int = 0) -> None:
 
 
 def of(plane: ControlPlane, number: int = 0, incarnation: str = "a") -> MemberPlane:
-    """As the member reaches it."""
     return MemberPlane(plane, f"orders/{number}", incarnation)
 
 

@@ -18,10 +18,7 @@ _RUN = "query R($id: ID!) { runOrError(runId: $id) { ... on Run { status startTi
 
 
 class DrivenDagster(LiveDagster):
-    """Runs by hand."""
-
     def launch(self, job: str, config: dict[str, Any] | None = None, tags: dict[str, str] | None = None) -> str:
-        """Launch a run of a job; its id."""
         selector = {"repositoryLocationName": self.location, "repositoryName": "__repository__", "jobName": job}
         params = {
             "selector": selector,
@@ -54,7 +51,6 @@ class DrivenDagster(LiveDagster):
         return details
 
     def finished(self, run_id: str, patience: float = 90.0) -> str:
-        """The final status of a run."""
         final = ("SUCCESS", "FAILURE", "CANCELED")
 
         def ended() -> str:

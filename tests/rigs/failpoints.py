@@ -80,11 +80,9 @@ class Failpoints:
             path.unlink(missing_ok=True)
 
     def pending(self, member: str, point: str) -> bool:
-        """Whether the point was not reached yet."""
         return _file(self.folder, member, point).exists()
 
     def await_reached(self, member: str, point: str, timeout: float = 30.0) -> None:
-        """Until the member has begun the action."""
         end = time.monotonic() + timeout
         while not _file(self.folder, member, point + "!").exists():
             if time.monotonic() > end:
@@ -105,7 +103,6 @@ class _Inside:
         self._member = member
 
     def action_at(self, point: str) -> str:
-        """The action at this point, or nothing."""
         try:
             return _file(self._folder, self._member, point).read_text()
         except FileNotFoundError:

@@ -67,7 +67,6 @@ class ForkedProcess:
         return code
 
     def terminate(self) -> None:
-        """Ask for a clean end."""
         with self._lock:
             self._let_go()
 

@@ -25,7 +25,6 @@ class Invariants:
     seen: Remembered = field(default_factory=Remembered)
 
     def check_store(self, store: Store) -> None:
-        """Check a snapshot of the store."""
         with store.read(self.region) as reader:
             self.check(reader)
 

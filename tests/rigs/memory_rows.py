@@ -46,8 +46,6 @@ class Bucket:
 
 
 class Index:
-    """Buckets by the values of some columns."""
-
     def __init__(self, columns: tuple[str, ...]) -> None:
         self.order = columns
         self.columns = frozenset(columns)

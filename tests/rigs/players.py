@@ -67,7 +67,6 @@ class Player:
         self.generation, self.held = generation, frozenset(held)
 
     def part(self, checkpoint: int, names: Collection[str], generation: int | None = None) -> Part:
-        """Its honest contribution."""
         offsets = {tp: (self.start[tp], self.position[tp], self.position[tp] - self.start[tp]) for tp in self.start}
         spans = tuple(Span(tp, *o) for tp, o in sorted(offsets.items()) if o[2])
         rows = sum(o[2] for o in offsets.values())

@@ -215,14 +215,12 @@ class Scenario:
         freeze(pid, "" if "://" in path else path)
 
     def wake(self) -> None:
-        """Let stopped members run again."""
         for pid in list(self._stopped):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
         self._stopped.clear()
 
     def stop_for(self, number: int, seconds: float) -> None:
-        """Freeze a member's process for a while."""
         self.kill(number, signal.SIGSTOP)
         time.sleep(seconds)
         self.wake()
@@ -237,14 +235,12 @@ class Scenario:
         return str(self.until(other, f"member {number} is registered anew", timeout=timeout))
 
     def held(self) -> set[TP]:
-        """Partitions that live members report."""
         return {tp for m in self.region.status().live for tp in m.partitions or ()}
 
     def incarnation(self, number: int) -> str:
         return next((m.incarnation for m in self.region.status().members if m.name == self.member(number)), "")
 
     def stranger(self) -> contextlib.AbstractContextManager[None]:
-        """A foreign consumer in the group."""
         return stranger(self.config.resolved_kafka(), self.topics)
 
     # Region

@@ -20,7 +20,6 @@ A0, A1, B0 = TP("a", 0), TP("a", 1), TP("b", 0)
 
 
 def make(*parts: tuple[TP, list[int]]) -> Batch:
-    """A batch of runs with these offsets."""
     rows = [(tp, offset) for tp, offsets in parts for offset in offsets]
     columns = [
         pa.array([None] * len(rows), pa.binary()),

@@ -34,7 +34,6 @@ def check_fits(breakage: str, violation: str) -> None:
 
 
 def put(stack: ExitStack, where: Any, name: str, value: Any) -> None:
-    """In the place of what has this name."""
     stack.enter_context(patch.object(where, name, value))
 
 

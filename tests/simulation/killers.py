@@ -244,7 +244,6 @@ def show(options: argparse.Namespace) -> dict[str, str]:
 
 
 def known(options: argparse.Namespace) -> dict[str, str]:
-    """Of earlier runs, with the same file."""
     kept = Path(options.keep)
     found: dict[str, str] = json.loads(kept.read_text()) if kept.exists() else {}
     return found

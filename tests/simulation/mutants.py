@@ -35,8 +35,6 @@ _SHIFTED: dict[type[ast.cmpop], type[ast.cmpop]] = {
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change of one function."""
-
     module: str
     function: str
     number: int

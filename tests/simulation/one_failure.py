@@ -35,8 +35,6 @@ class Unnoticed(AssertionError):
 
 @dataclass
 class Struck:
-    """When something failed."""
-
     times: list[float] = field(default_factory=list)
 
     @property

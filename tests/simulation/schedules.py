@@ -38,8 +38,6 @@ Strike = tuple[str, str, str]
 
 @dataclass
 class Outcome:
-    """Of many schedules."""
-
     failures: list[Failure] = field(default_factory=list)
     strikes: set[Strike] = field(default_factory=set)
     actions: set[str] = field(default_factory=set)
@@ -100,7 +98,6 @@ def _tries(seed: int) -> set[tuple[str, str]]:
 
 
 def _chunk(seeds: Sequence[int], store: str, epochs: bool) -> Outcome:
-    """In a worker."""
     outcome = Outcome()
     for seed in seeds:
         history = simulate(seed, plan=replace(plan(seed), member_epochs=epochs), stores=STORES[store])

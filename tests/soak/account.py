@@ -15,8 +15,6 @@ ARTIFACTS = Path(__file__).resolve().parents[2] / "artifacts"
 
 @dataclass
 class Account:
-    """Of one run."""
-
     database: str
     seed: int
     seconds: float

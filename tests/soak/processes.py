@@ -38,8 +38,6 @@ HOST = Path(__file__).with_name("host_process.py")
 
 
 class Database(Protocol):
-    """What keeps the control plane."""
-
     def away(self, seconds: float, rng: random.Random) -> None: ...
 
 

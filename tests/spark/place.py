@@ -21,8 +21,6 @@ SECRETS = {f"LAKE_{name.upper()}": name for name in ("access_key", "secret_key")
 
 @dataclass(frozen=True)
 class Place:
-    """Of one test."""
-
     folder: Path
     """Of this machine: the control plane is always here."""
     root: str

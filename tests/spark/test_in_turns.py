@@ -115,7 +115,6 @@ def test_partitions_are_read_and_pruned_and_a_changed_spec_goes_on(tmp_path: Pat
 
 
 def pieces(orders: Orders, parts: Sequence[Part], rows: Iterable[int]) -> list[NewFile]:
-    """A file for each partition."""
     (batch,) = table_of(rows).to_batches()
     names = [field_name(part) for part in parts]
     split = parted(batch, parts)

@@ -25,7 +25,6 @@ pytestmark = pytest.mark.spark
 
 
 def by_spark(rig: Rig, read: Callable[[Rig, str], DataFrame]) -> list[Row]:
-    """The rows of all its tables."""
     rows: list[Row] = []
     for name in rig.names:
         frame = read(rig, name)

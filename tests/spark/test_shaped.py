@@ -65,7 +65,6 @@ class Crash(BaseException):
 
 @pytest.fixture
 def shop(program: Callable[[str, str], Any]) -> Any:
-    """The module of the user's program."""
     return program("shop", MODULE)
 
 

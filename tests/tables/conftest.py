@@ -67,7 +67,6 @@ class Lake(Rig):
         self.region.plane.do(lambda tx: plane.undeclare(tx, "bronze"))
 
     def values_due(self) -> list[str]:
-        """The values that the table has to hold."""
         line = self.region.plane.read(lambda reader, row: reader.line(row.head))
         erased = self.region.plane.read(lambda reader, _: {c.id: c.erased for c in reader.select(Checkpoint)})
         return sorted(
@@ -87,7 +86,6 @@ class Lake(Rig):
         self.delta().vacuum(0, enforce_retention_duration=False, dry_run=False)
 
     def write_again(self, start: int) -> None:
-        """Some rows a second time."""
         write_deltalake(self.delta(), self.delta().to_pyarrow_table().slice(start, 4), mode="append")
 
     def places(self) -> list[Row]:

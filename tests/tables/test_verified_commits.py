@@ -23,8 +23,6 @@ from tests.rigs.memory import MemoryStore
 
 
 class Made:
-    """A region with one Delta table."""
-
     def __init__(self, folder: Path, **declared: Any) -> None:
         (folder / "order.json").write_text(
             json.dumps({"type": "object", "properties": {"a": {"type": "integer"}}}), encoding="utf-8"
@@ -85,7 +83,6 @@ def some(rows: int) -> pa.Table:
 
 
 def decoded(*offsets: int) -> pa.Table:
-    """Of a typed table."""
     count = len(offsets)
     return pa.table(
         {"kafka_topic": ["orders"] * count, "kafka_partition": [0] * count, "kafka_offset": offsets, "a": [1] * count}

@@ -47,7 +47,6 @@ class Authority:
         self.certificate = self._write("ca.pem", certificate.public_bytes(serialization.Encoding.PEM))
 
     def pair(self, name: str, *addresses: str) -> tuple[Path, Path]:
-        """Certificate and key."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         made = self._signed(subject, key.public_key(), addresses=addresses)
@@ -92,7 +91,6 @@ class Broker:
     theirs: Authority
 
     def properties(self, kind: str) -> dict[str, str]:
-        """What connects to this listener."""
         tls = {"security.protocol": "SSL", "ssl.ca.location": str(self.ours.certificate)}
         certificate, key = str(self.ours.folder / "client.crt"), str(self.ours.folder / "client.key")
         login, token = {"sasl.username": "alice", "sasl.password": "first-word"}, "sasl.oauthbearer"
@@ -111,7 +109,6 @@ class Broker:
         }
 
     def password(self, word: str, user: str = "alice") -> None:
-        """The user's password from now on."""
         scram = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
         asked = self.cluster.admin.alter_user_scram_credentials(
             [UserScramCredentialUpsertion(user, scram, word.encode())]

@@ -72,7 +72,6 @@ class Orders:
         return self.now
 
     def named(self, *files: NewFile) -> list[DataFile]:
-        """The same files as the table has them."""
         wanted = {file.path for file in files}
         return [file for file in self.now.files() if file.path in wanted]
 

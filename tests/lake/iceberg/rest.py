@@ -83,7 +83,6 @@ def _loaded(table: Any) -> dict[str, Any]:
 
 @contextmanager
 def served(catalog: Catalog) -> Iterator[str]:
-    """The server's address."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"catalog": catalog}))
     thread = threading.Thread(target=server.serve_forever)
     thread.start()

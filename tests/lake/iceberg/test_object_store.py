@@ -31,7 +31,6 @@ def new_file(log: IcebergLog, *rows: int) -> NewFile:
 
 
 def commits_and_refusals(log: IcebergLog, other: IcebergLog) -> list[int]:
-    """What is in the table afterwards."""
     stale = log.create(SCHEMA, [], stamp(1), {})
     with pytest.raises(Moved):
         other.create(SCHEMA, [], stamp(1), {})

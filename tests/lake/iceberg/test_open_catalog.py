@@ -32,8 +32,6 @@ NAME = "bronze.orders"
 
 
 class InCatalog(Orders):
-    """The same orders, in a catalog."""
-
     def __init__(self, catalog: Catalog, *parts: Part) -> None:
         self.catalog, self.log = catalog, CatalogLog(catalog, NAME)  # type: ignore[assignment]
         self.now = self.log.create(SCHEMA, parts, stamp(1), {})
@@ -228,7 +226,6 @@ def test_a_catalog_whose_type_has_changed_since_is_refused_by_name() -> None:
 
 
 def offsets(records: pa.RecordBatch) -> pa.RecordBatch:
-    """A shape."""
     return records.select(["offset"])
 
 

@@ -47,7 +47,6 @@ def to_a_question(rng: Random) -> CrkafkaError:
 
 
 def to_a_commit(rng: Random) -> CrkafkaError:
-    """As `GroupConsumer.commit` raises it."""
     error = _error(rng, "committing offsets of group group")
     return KafkaUnavailable(error.message, hint=error.hint) if isinstance(error, TopicGone) else error
 

@@ -146,7 +146,6 @@ class Broker:
         self.leaders[tp] = [*left, (end, self.leaders[tp][-1][1] + 1)]
 
     def written_by(self, tp: TP, record: Record) -> int:
-        """The epoch of its leader."""
         return max(epoch for first, epoch in self.leaders[tp] if first <= record[0])
 
     def end_of(self, tp: TP, epoch: int) -> int:

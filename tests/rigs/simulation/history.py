@@ -80,7 +80,6 @@ class History:
         return self.text()
 
     def text(self, last: int | None = None) -> str:
-        """All of it, for a person."""
         head = [
             f"seed {self.seed}: {self.cuts} cuts, {self.resets} resets, {self.tuples} tuples in {self.seconds:.1f} simulated seconds"
         ]

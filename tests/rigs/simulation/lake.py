@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Version:
-    """What one commit made of a table."""
-
     files: Mapping[str, DataFile]
     stamps: Mapping[int, Stamp]
     """By owner."""
@@ -203,8 +201,6 @@ class SimulatedLog:
 
 
 class SimulatedSnapshot:
-    """One version of it."""
-
     schema = RAW
     parts: Sequence[Part] = ()
     properties: Mapping[str, str] = {}

@@ -207,5 +207,4 @@ class SimulatedMember(Owner, Edges):
 
 
 def launcher(world: World) -> Any:
-    """The `Launch` of a simulated host."""
     return lambda order, log: world.launch(order["name"])

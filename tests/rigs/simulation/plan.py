@@ -68,8 +68,6 @@ class Fault:
 
 @dataclass(frozen=True)
 class Plan:
-    """One schedule's region and faults."""
-
     seed: int
     members: int = 2
     partitions: tuple[int, ...] = (2,)

@@ -38,8 +38,6 @@ was not where it was told to go included: that shows once records flow."""
 
 
 class Progress:
-    """Judges the end of a schedule."""
-
     def __init__(self, world: World) -> None:
         self.world = world
 

@@ -60,8 +60,6 @@ class Owner:
 
 
 class Task:
-    """One loop of a process."""
-
     __slots__ = ("busy", "done", "held_until", "loop", "name", "owner", "run", "ticket")
 
     def __init__(self, owner: Owner, name: str, loop: object) -> None:

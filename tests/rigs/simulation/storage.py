@@ -29,8 +29,6 @@ Disk = dict[str, tuple[Tuple, ...] | None]
 
 
 class SimulatedStorage(Storage):
-    """The disk, as one process reaches it."""
-
     url = "sim://segments"
     is_local = False
 

@@ -39,8 +39,6 @@ REWRITES = 0.1
 
 
 class TableActor(Restarted):
-    """Writes tables."""
-
     def __init__(self, world: World, name: str) -> None:
         super().__init__(world, name)
         self.region, self.means = SimulatedRegion(self), replace(means(world, self), fetch=self.fetch)
@@ -67,8 +65,6 @@ class TableActor(Restarted):
 
 
 class FeederProcess(TableActor):
-    """The real feeder of a host."""
-
     def __init__(self, world: World, number: int) -> None:
         super().__init__(world, f"feeder-{number}")
         self.number = number

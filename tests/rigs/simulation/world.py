@@ -41,8 +41,6 @@ Stores = Callable[[Callable[[], float]], Store]
 
 
 class World:
-    """One schedule."""
-
     def __init__(self, plan: Plan, stores: Stores) -> None:
         self.plan = plan
         self.limits = LIMITS
@@ -108,7 +106,6 @@ class World:
 
     @property
     def processes(self) -> list[SimulatedMember]:
-        """Members' processes that are alive."""
         return [p for p in self.members if not p.dead]
 
     def unique(self) -> str:
