@@ -25,8 +25,6 @@ LOOKS = 5
 
 @dataclass(frozen=True)
 class TableAudit:
-    """What is in a table and should not be, or not so."""
-
     strangers: tuple[int, ...] = ()
     """Checkpoints whose rows do not belong there: superseded, or not acknowledged."""
     miscounted: tuple[int, ...] = ()

@@ -164,7 +164,6 @@ def rows_of(
 
 
 def numbers_of(table: Storage, file: DataFile) -> Iterator[pa.RecordBatch]:
-    """The numbers of a file's rows; none in a file of others that has no such column."""
     if CHECKPOINT in read_footer.names(table, file.path):
         yield from rows_of(table, file, [CHECKPOINT], only=True)
     else:

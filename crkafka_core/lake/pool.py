@@ -282,7 +282,6 @@ class _Worker:
         yield answer
 
     def end(self) -> None:
-        """At once; what it has not closed counts for nothing."""
         self._process.kill()
         with suppress(OSError):
             self._connection.close()

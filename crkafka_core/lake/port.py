@@ -140,8 +140,6 @@ class DataFile(NewFile):
 
 @dataclass(frozen=True)
 class LogEntry:
-    """One commit in the table's log."""
-
     version: int
     stamp: Stamp | None
     """None: not made by crkafka."""
@@ -173,8 +171,6 @@ NO_CHANGE = Change()
 
 
 class Snapshot(Protocol):
-    """One version of a table."""
-
     version: int
     """Grows with each commit of any program."""
     at: str
@@ -203,8 +199,6 @@ class Snapshot(Protocol):
 
 
 class TableLog(Protocol):
-    """The log of one table."""
-
     storage: Storage
     """The folder of its data files."""
     placed_late: bool = False

@@ -237,7 +237,6 @@ def staying_at(region: Handle, holds: int, without: Collection[int] = (), *, unn
 
 
 def newer(table: Table, stamp: Stamp) -> WentBack:
-    """The error of a table that is newer than SQL."""
     return WentBack(
         f"Table {table.name} of region {table.region} has commit {stamp.permit}, up to checkpoint {stamp.checkpoint}; the control plane "
         f"never issued it: its last one is {table.commits}.",

@@ -80,7 +80,6 @@ def advance(region: Handle, names: Sequence[str], *, means: Means) -> Pass:
 def _write(
     region: Handle, means: Means, given: Sequence[Permit], hold: Hold
 ) -> Iterator[tuple[str, Written | Exception]]:
-    """A `writing.Write`."""
     plan = given[0].plan
     merged = region.plane.read(lambda reader, row: contents.rows_by_topic(reader, row, plan.filled))
     due = {p.table.name: {i: merged[i][topic_of(p.table.shape)] for i in plan.filled} for p in given}

@@ -60,7 +60,6 @@ class Shape(Transform):
     name: str
 
     def schemas(self) -> Mapping[str, pa.Schema]:
-        """As the function gives them for no records."""
         made = self._outputs(load(self.name)(pa.RecordBatch.from_pylist([], SCHEMA)))
         for output, rows in made.items():
             if CHECKPOINT in rows.schema.names:

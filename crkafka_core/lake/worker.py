@@ -56,7 +56,6 @@ class Segments:
     selection: Selection = EVERYTHING
 
     def batches(self) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """DataLoss where a segment does not have its rows."""
         for path, checkpoint, rows in self.named:
             within = self.selection.within(checkpoint)
             for batch in scan_segment(self.storage, path, landed=rows, columns=SCHEMA.names, selection=within):

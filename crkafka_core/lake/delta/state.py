@@ -145,7 +145,6 @@ def _rows(folder: Storage, paths: Iterable[str]) -> list[Action]:
 
 
 def _plain(value: Any) -> Any:
-    """Parquet's maps come as lists of pairs."""
     if isinstance(value, dict):
         return {k: _plain(v) for k, v in value.items() if v is not None or k == "partitionValues"}
     if isinstance(value, list) and value and isinstance(value[0], tuple):

@@ -153,8 +153,6 @@ def write_marks(
 
 @dataclass(frozen=True)
 class IcebergFile(DataFile):
-    """With the manifest that lists it, so that a commit finds it again without reading others."""
-
     manifest: str = field(default="", compare=False)
 
     __hash__ = DataFile.__hash__

@@ -128,7 +128,6 @@ class NextManifests:
         self._add_manifest([{"status": ADDED, "snapshot_id": self.snapshot, "data_file": f} for f in files], spec_id)
 
     def remove(self, listed: Iterable[tuple[Manifest, Entry]]) -> None:
-        """Data files and delete files, each with the manifest that lists it."""
         gone: dict[str, set[str]] = defaultdict(set)
         manifests = {}
         for manifest, entry in listed:
