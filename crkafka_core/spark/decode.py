@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import partial
 
 import pyarrow as pa
 from pyspark import StorageLevel
@@ -116,7 +115,7 @@ def _in_tasks(
     key: tuple[Decoder, StructType] | None,
     how: Mapping[str, bool],
 ) -> DataFrame:
-    """The rows with their decoded columns and reasons."""
+    """The rows with their decoded columns as a struct, the key's, and the reasons of bad records."""
     shipping.ship(rows.sparkSession)
     given, lists = without_null_lists(rows)
     added = [
@@ -124,22 +123,16 @@ def _in_tasks(
         *([StructField(DECODED_KEY, key[1].toNullable())] if key else []),
         StructField(REASON, StringType()),
     ]
-    run = partial(_decoded, decoder, schema, key, how)
-    return _with_null_lists(given.mapInArrow(run, StructType([*given.schema.fields, *added])), lists)
 
+    def decoded(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        values = Columns("value", decoder, to_arrow_type(schema))
+        keys = Columns("key", key[0], to_arrow_type(key[1])) if key else None
+        for batch in batches:
+            yield decode_batch(batch, values, keys, **how)
 
-def _decoded(
-    decoder: Decoder,
-    schema: StructType,
-    key: tuple[Decoder, StructType] | None,
-    how: Mapping[str, bool],
-    batches: Iterable[pa.RecordBatch],
-) -> Iterator[pa.RecordBatch]:
-    """Batches of records with their decoded columns as a struct, the key's, and the reasons of bad records; in tasks."""
-    values = Columns("value", decoder, to_arrow_type(schema))
-    keys = Columns("key", key[0], to_arrow_type(key[1])) if key else None
-    for batch in batches:
-        yield decode_batch(batch, values, keys, **how)
+    made = given.mapInArrow(decoded, StructType([*given.schema.fields, *added]))
+    restored = {name: F.when(~F.col(WAS_NULL + name), F.col(name)) for name in lists}
+    return made.withColumns(restored).drop(*(WAS_NULL + name for name in lists))
 
 
 def without_null_lists(rows: DataFrame) -> tuple[DataFrame, list[str]]:
@@ -148,18 +141,9 @@ def without_null_lists(rows: DataFrame) -> tuple[DataFrame, list[str]]:
     Spark asks for the size of a batch after each row that it gives to Python, and Arrow goes through all null lists since the last
     other one each time: records without headers would take ten times as long (docs/clients.md C-P16).
     """
-    lists = [f.name for f in rows.schema if isinstance(f.dataType, ArrayType)]
-    kinds = {name: rows.schema[name].dataType for name in lists}
-    marks = {WAS_NULL + name: F.col(name).isNull() for name in lists}
-    return rows.withColumns(marks).withColumns(
-        {name: F.coalesce(name, F.array().cast(kinds[name])) for name in lists}
-    ), lists
-
-
-def _with_null_lists(rows: DataFrame, lists: Sequence[str]) -> DataFrame:
-    """The inverse of `without_null_lists`."""
-    restored = {name: F.when(~F.col(WAS_NULL + name), F.col(name)) for name in lists}
-    return rows.withColumns(restored).drop(*(WAS_NULL + name for name in lists))
+    kinds = {f.name: f.dataType for f in rows.schema if isinstance(f.dataType, ArrayType)}
+    marked = rows.withColumns({WAS_NULL + name: F.col(name).isNull() for name in kinds})
+    return marked.withColumns({name: F.coalesce(name, F.array().cast(kinds[name])) for name in kinds}), list(kinds)
 
 
 # Decoded rows are kept while their tables are written, so that several outputs cost one pass over the rows (SPEC K6)

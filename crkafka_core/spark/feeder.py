@@ -37,16 +37,9 @@ class BySpark(Way):
     lease, pause = plane.SPARK_FEEDER, 0.1
 
     def __init__(
-        self,
-        region: Handle,
-        session: Callable[[], SparkSession],
-        *,
-        news: Tell,
-        why_not: Callable[[], str] = lambda: "",
+        self, region: Handle, session: Callable[[], SparkSession], *, news: Tell, why_not: Callable[[], str] = str
     ) -> None:
-        """`session` is called once, when a table is due; `why_not` gives the reason why no job can run now; `news` takes messages on a
-        write that takes long.
-        """
+        """`session` is called once, when a table is due; `why_not` says why no job can run now; `news` takes messages on a long write."""
         self._region, self._session, self._news, self._why_not = region, session, news, why_not
         self._left = region.config.left_to_others
         self._joining = Joining(region, MEANS, news)
@@ -90,18 +83,19 @@ class BySpark(Way):
         """Mark the jobs of a write, and report one that takes long."""
         assert self._spark is not None
         location.tag_jobs(self._spark, self._tag)
-        with telling(self._still, lambda s: self._still_writing(name, s)):
+
+        def still(seconds: float) -> str:
+            why = ""
+            with suppress(CrkafkaError):  # the control plane may be away
+                why = self.why_not()
+            return f"table {name}: Spark is still writing, for {seconds:.0f} s now" + (f": {why}" if why else "")
+
+        def news(text: str) -> None:
+            if not self._cancelled.is_set():
+                self._news(text)
+
+        with telling(news, still):
             yield self._spark
-
-    def _still_writing(self, name: str, seconds: float) -> str:
-        why = ""
-        with suppress(CrkafkaError):  # the control plane may be away
-            why = self.why_not()
-        return f"table {name}: Spark is still writing, for {seconds:.0f} s now" + (f": {why}" if why else "")
-
-    def _still(self, text: str) -> None:
-        if not self._cancelled.is_set():
-            self._news(text)
 
     def explained(self, error: BaseException) -> str:
         return str(launch.explained(error) or "") if isinstance(error, Exception) else ""

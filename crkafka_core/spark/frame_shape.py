@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import BinaryType, StructField, StructType
+from pyspark.sql.types import StructType
 
 from crkafka_core.config import RegionConfig
 from crkafka_core.config.location import in_catalog
@@ -41,7 +41,7 @@ from crkafka_core.plane.reading import ReadPlan
 from crkafka_core.segments.storage import Storage
 from crkafka_core.spark import frames, shipping
 from crkafka_core.spark.decode import WAS_NULL, Decoded, one_pass, without_null_lists
-from crkafka_core.spark.schema import CHECKPOINT, no_records
+from crkafka_core.spark.schema import CHECKPOINT, ROWS
 
 Shape = Callable[[DataFrame], DataFrame | Decoded | Mapping[str, DataFrame]]
 """A function from a checkpoint's rows to a table's, row by row, which keeps the column `crkafka_checkpoint`.
@@ -79,11 +79,10 @@ class FrameShape:
             rows, skipped = self._run()
             for name, frame in rows.items():
                 check()
-                target = self._target(name, outputs[name]) if name in outputs else None
-                files, made.rows[name] = self._written(frame, target)
-                made.files |= {name: files} if target else {}
+                files, made.rows[name] = self._written(frame, name, outputs.get(name))
+                made.files |= {name: files} if name in outputs else {}
             if skipped is not None:
-                _, made.rows[DEAD] = self._written(skipped, None)
+                _, made.rows[DEAD] = self._written(skipped, DEAD, None)
             check()
         return made
 
@@ -91,7 +90,9 @@ class FrameShape:
         """The rows of each output, and skipped records, which are only counted."""
         plan, spark = self._plan, self._spark
         given = self._shape(
-            no_records(spark) if plan is None else frames.from_plan(spark, self._config, plan, counted=True)
+            spark.createDataFrame([], ROWS)
+            if plan is None
+            else frames.from_plan(spark, self._config, plan, counted=True)
         )
         skipped = given.skipped if isinstance(given, Decoded) else None
         if isinstance(given, Decoded):
@@ -107,14 +108,14 @@ class FrameShape:
                 )
         return rows, skipped
 
-    def _target(self, name: str, output: Output) -> _Target:
-        return _Target(self._config.to_json(), self._taken[name], replace(output, storage=cast(Storage, None)))
-
-    def _written(self, frame: DataFrame, target: _Target | None) -> tuple[list[NewFile], Counter[int]]:
-        """Files of the rows, and their numbers by checkpoint; without a target the rows are only counted."""
+    def _written(self, frame: DataFrame, name: str, output: Output | None) -> tuple[list[NewFile], Counter[int]]:
+        """Files of the rows, and their numbers by checkpoint; without an output the rows are only counted."""
         shipping.ship(self._spark)
+        target = None
+        if output is not None:
+            target = _Target(self._config.to_json(), self._taken[name], replace(output, storage=cast(Storage, None)))
         rows, lists = without_null_lists(frame)
-        tasks = rows.mapInArrow(partial(_write, numbered(_columns(frame)), lists, target), _MADE)
+        tasks = rows.mapInArrow(partial(_write, numbered(_columns(frame)), lists, target), "made binary")
         files: list[NewFile] = []
         counts = Counter[int]()
         for row in tasks.collect():
@@ -122,9 +123,6 @@ class FrameShape:
             files += made
             counts.update(rows_of_each)
         return files, counts
-
-
-_MADE = StructType([StructField("made", BinaryType())])
 
 
 def _columns(frame: DataFrame) -> pa.Schema:
@@ -170,17 +168,16 @@ def _write(
     yield pa.record_batch([pa.array([pickle.dumps((files.made, files.rows))])], names=["made"])
 
 
+_OURS = {kind.__name__: kind for kind in (BadRecord, RegistryAway, ConfigError, DataLoss, Refused)}
+
+
 @contextmanager
 def _own_errors(table: str) -> Iterator[None]:
     """Raise the error of a task of ours, which Spark puts between two stack traces."""
     try:
         yield
     except PySparkException as error:
-        raised = _OURS.search(str(error))
+        raised = re.search(rf"crkafka_core\.\w+\.\w+\.({'|'.join(_OURS)}): (.*)", str(error))
         if raised is None:
             raise
-        kind = {each.__name__: each for each in (BadRecord, RegistryAway, ConfigError, DataLoss, Refused)}[raised[1]]
-        raise kind(f"Table {table}: {raised[2].strip()}") from error
-
-
-_OURS = re.compile(r"crkafka_core\.\w+\.\w+\.(BadRecord|RegistryAway|ConfigError|DataLoss|Refused): (.*)")
+        raise _OURS[raised[1]](f"Table {table}: {raised[2].strip()}") from error

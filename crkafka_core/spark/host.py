@@ -9,7 +9,6 @@ Threads: `host` watches SQL and starts the fences of a rewind (SPEC X4); one `me
 from __future__ import annotations
 
 import logging
-import socket
 import subprocess
 import threading
 import time
@@ -28,8 +27,7 @@ from crkafka_core.lake.handle import Handle
 from crkafka_core.model.errors import ConfigError, CrkafkaError
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.plural import plural
-from crkafka_core.model.rows import MemberStatus, Region
-from crkafka_core.plane import roster
+from crkafka_core.model.rows import Region
 from crkafka_core.region.host import running
 from crkafka_core.region.keeper import Keeper
 from crkafka_core.spark import java_log, launch, location, session, shipping, tables
@@ -81,7 +79,12 @@ class MemberJob:
             self._code = self._submit()
         except Exception as error:
             if not self._cancelled and not launch.gone():
-                _log.warning("the %s failed as a job of Spark: %s", self._thread.name, _first_line(error))
+                lines = str(error).splitlines()
+                java = (
+                    isinstance(error, Py4JJavaError) and len(lines) > 1
+                )  # its own error is behind the call that met it
+                reason = lines[1].removeprefix(": ") if java else lines[0]
+                _log.warning("the %s failed as a job of Spark: %s", self._thread.name, reason)
 
     def _submit(self) -> int:
         """Until the member ends; its exit code."""
@@ -92,68 +95,50 @@ class MemberJob:
 
             return be_member(*order)
 
-        def member_in_arrow(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-            import pyarrow as pa
-
-            for batch in batches:
-                if batch.num_rows:
-                    yield pa.RecordBatch.from_pydict({"code": [member()]}, pa.schema([("code", pa.int64())]))
-
         location.tag_jobs(self._spark, self._tag)
         if location.is_connect(self._spark):
-            return int(self._spark.range(0, 1, 1, 1).mapInArrow(member_in_arrow, "code long").collect()[0]["code"])
+
+            def in_arrow(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+                import pyarrow as pa
+
+                for batch in batches:
+                    if batch.num_rows:
+                        yield pa.RecordBatch.from_pydict({"code": [member()]}, pa.schema([("code", pa.int64())]))
+
+            return int(self._spark.range(0, 1, 1, 1).mapInArrow(in_arrow, "code long").collect()[0]["code"])
         # Spark's first query of a session takes the JVM ten seconds of processor; a plain task takes three.
         context = self._spark.sparkContext
         context.setJobDescription(f"crkafka {self._thread.name}")
         return context.parallelize([0], 1).map(lambda _: member()).collect()[0]
 
 
-def _first_line(error: Exception) -> str:
-    """The first line of Java's own error, without the call that met it."""
-    lines = str(error).splitlines()
-    return lines[1].removeprefix(": ") if isinstance(error, Py4JJavaError) and len(lines) > 1 else lines[0]
-
-
 class SparkHost(Supervisor[MemberJob]):
     """Members of one region as tasks of one session."""
 
     def __init__(
-        self,
-        spark: SparkSession,
-        region: Handle,
-        *,
-        members: int | None = None,
-        log_level: str = "INFO",
-        log_format: str = "text",
+        self, spark: SparkSession, region: Handle, *, log_level: str = "INFO", log_format: str = "text"
     ) -> None:
-        self._spark, self._region, self._members = spark, region, members
-        """`members`: the number of task slots to ask for; None: the wanted number of members."""
+        self._spark, self._region = spark, region
         self._fencing: threading.Thread | None = None
         config_json = region.config.to_json()
-
-        def submit(name: str) -> MemberJob:
-            return MemberJob(spark, name, (config_json, name, log_level, log_format))
-
-        super().__init__(region.config, region.plane, submit)
+        super().__init__(
+            region.config, region.plane, lambda name: MemberJob(spark, name, (config_json, name, log_level, log_format))
+        )
 
     def begin(self) -> None:
-        """Refuse a session that cannot host, then start the members."""
-        wanted = self._members or self._region.plane.read(lambda _, row: row.members_wanted)
-        check_session(self._spark)
-        check_slots(self._spark, wanted)
+        """Refuse a session that cannot host, such as one whose speculation would start a second member of one name (SPEC K1)."""
+        if str(self._spark.conf.get("spark.speculation", "false")).lower() == "true":
+            raise ConfigError(
+                "Spark's speculation is on: it would run a member twice.",
+                hint="Set spark.speculation to false for this session.",
+            )
+        check_slots(self._spark, self._region.plane.read(lambda _, row: row.members_wanted))
         shipping.ship(self._spark)
         super().begin()
 
     def given_up(self) -> str:
         """Why no member will be started any more, or ""."""
         return launch.over(self._spark) or super().given_up()
-
-    def pids(self) -> dict[str, int]:
-        """Process ids of the members that are registered from this machine, by name."""
-        here = socket.gethostname()
-        rows = self._region.plane.read(lambda reader, row: roster.all_of(reader))
-        hosts = {m.name: m.host.split(" pid ") for m in rows if m.status is MemberStatus.LIVE}
-        return {name: int(parts[1]) for name, parts in hosts.items() if len(parts) == 2 and parts[0] == here}
 
     def feeder(self, tell: Callable[[str], None], news: Callable[[str], None]) -> Keeper:
         """The keeper of tables, in the session of the members."""
@@ -176,39 +161,28 @@ class SparkHost(Supervisor[MemberJob]):
         if region.phase is not Phase.REWINDING or (self._fencing is not None and self._fencing.is_alive()):
             return
 
-        def run() -> None:
+        def fence() -> None:
             try:
                 tables.fence_all(self._spark, self._region)
             except CrkafkaError as error:
                 _log.warning("fence: %s", error)
 
-        self._fencing = threading.Thread(target=run, name="fence", daemon=True)
+        self._fencing = threading.Thread(target=fence, name="fence", daemon=True)
         self._fencing.start()
 
 
 def open_host(region: Handle, logs: Path | None) -> SparkHost:
     """The host of a region whose configuration names Spark; members write to Spark's logs, in local mode `spark.log`."""
-    log_level, log_format = logs_of.level("INFO"), logs_of.form()
     opened = session.open_session(region.config, log=java_log.path() if logs is None else logs / "spark.log")
-    return SparkHost(opened, region, log_level=log_level, log_format=log_format)
-
-
-def check_session(spark: SparkSession) -> None:
-    """Refuse speculation, which would start a second member of one name (SPEC K1)."""
-    if str(spark.conf.get("spark.speculation", "false")).lower() == "true":
-        raise ConfigError(
-            "Spark's speculation is on: it would run a member twice.",
-            hint="Set spark.speculation to false for this session.",
-        )
+    return SparkHost(opened, region, log_level=logs_of.level("INFO"), log_format=logs_of.form())
 
 
 def check_slots(spark: SparkSession, wanted: int) -> None:
     """Refuse too few task slots: the members would wait for each other for ever (SPEC K1)."""
-    slots = task_slots(spark)
-    end = time.monotonic() + (0.0 if location.is_connect(spark) or location.is_local(spark) else _EXECUTORS)
-    while slots < wanted and time.monotonic() < end:
+    own = location.is_connect(spark) or location.is_local(spark)
+    end = time.monotonic() + (0.0 if own else _EXECUTORS)
+    while (slots := task_slots(spark)) < wanted and time.monotonic() < end:
         time.sleep(0.5)
-        slots = task_slots(spark)
     if slots < wanted:
         raise ConfigError(
             f"{plural(wanted, 'member needs', 'members need')} {plural(wanted, 'task slot')}; this Spark has {slots}.",
@@ -229,13 +203,13 @@ def task_slots(spark: SparkSession) -> int:
 
 
 @contextmanager
-def hosted(region: Handle, spark: SparkSession | None = None, *, members: int | None = None) -> Iterator[SparkHost]:
+def hosted(region: Handle, spark: SparkSession | None = None) -> Iterator[SparkHost]:
     """Members run as Spark tasks until the block ends, then the region is stopped; without `spark`, in the session of `host.spark`."""
     from crkafka_core.region.region import Region  # the room of regions loads this one by an entry point
 
     facade = region if isinstance(region, Region) else Region(region.config, region.plane)
     mine = spark or session.open_session(region.config, log=java_log.path())
-    host = SparkHost(mine, facade, members=members)
+    host = SparkHost(mine, facade)
     facade.init()
     facade.start()
     with running(facade, host):

@@ -11,7 +11,7 @@ import os
 import re
 import tempfile
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -51,11 +51,16 @@ def start(settings: Mapping[str, str], *, hidden: Collection[str] = (), log: Pat
     if settings.get("spark.master", "").startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # the only setting that Spark's pages go by
     _log = log
-    with _properties(settings) as file, _submit_arguments(file):
+    # In a session of its own: a signal to our process group leaves Java running for the last cut (fault 81). It ends with its input.
+    how: dict[str, Any] = {"start_new_session": True}
+    with ExitStack() as until:
+        until.enter_context(_submit_arguments(until.enter_context(_properties(settings))))
+        if log is not None:
+            log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            how["stdout"] = how["stderr"] = until.enter_context(os.fdopen(descriptor, "ab"))
         try:
-            with _process(log) as how:
-                gateway = launch_gateway(popen_kwargs=how)  # type: ignore[no-untyped-call]
-            SparkContext(gateway=gateway)
+            SparkContext(gateway=launch_gateway(popen_kwargs=how))  # type: ignore[no-untyped-call]
         except (PySparkRuntimeError, Py4JError) as error:
             raise failed(error, "did not start") from error
     return SparkSession.builder.getOrCreate()
@@ -126,40 +131,22 @@ def _properties(settings: Mapping[str, str]) -> Iterator[Path]:
 
 def _escaped(text: str) -> str:
     """The text as `java.util.Properties` reads it."""
-    out = []
-    for letter in text:
-        if letter.isascii() and (letter.isalnum() or letter in "._-/"):
-            out.append(letter)
-        else:
-            units = letter.encode("utf-16-be")
-            out += [f"\\u{units[i : i + 2].hex()}" for i in range(0, len(units), 2)]
-    return "".join(out)
+
+    def units(odd: re.Match[str]) -> str:
+        digits = odd[0].encode("utf-16-be").hex()
+        return "".join(f"\\u{digits[i : i + 4]}" for i in range(0, len(digits), 4))
+
+    return re.sub(r"[^\w./-]+", units, text, flags=re.ASCII)
 
 
 @contextmanager
 def _submit_arguments(properties: Path) -> Iterator[None]:
     """Have spark-submit read these properties beside the user's own `spark-defaults.conf` and $PYSPARK_SUBMIT_ARGS."""
     name = "PYSPARK_SUBMIT_ARGS"
-    given = os.environ.get(name)
+    given = os.environ.pop(name, None)
     os.environ[name] = f"--properties-file {properties} --load-spark-defaults {given or 'pyspark-shell'}"
     try:
         yield
     finally:
-        if given is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = given
-
-
-@contextmanager
-def _process(log: Path | None) -> Iterator[dict[str, Any]]:
-    """Arguments that start Java in a session of its own: a signal to our process group leaves it running for the last cut (fault 81).
-
-    It ends with this process, by its standard input.
-    """
-    if log is None:
-        yield {"start_new_session": True}
-        return
-    log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as file:
-        yield {"stdout": file, "stderr": file, "start_new_session": True}
+        del os.environ[name]
+        os.environ |= {} if given is None else {name: given}

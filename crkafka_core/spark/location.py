@@ -8,19 +8,6 @@ import os
 from pyspark.sql import SparkSession
 
 from crkafka_core.config.location import hadoop_url, in_catalog
-from crkafka_core.model.errors import Refused
-
-_LISTED_BY_DRIVER = 20_000
-
-
-EXACTLY = {
-    "mergeSchema": "false",
-    # A session may tolerate missing or broken files; a read of checkpoints does not (SPEC K3).
-    "ignoreMissingFiles": "false",
-    "ignoreCorruptFiles": "false",
-}
-"""Options of Spark's own reader for segments; they win over settings of the session."""
-_TOLERATES = ("spark.sql.files.ignoreMissingFiles", "spark.sql.files.ignoreCorruptFiles")
 
 
 def uri(root: str, relative: str = "") -> str:
@@ -42,16 +29,6 @@ def iceberg_name(spark: SparkSession, path: str) -> str:
         spark.conf.set(f"{key}.cache-enabled", "false")
         spark.conf.set(key, "org.apache.iceberg.spark.SparkCatalog")
     return f"{catalog}.`{name}`"
-
-
-def refuse_tolerant(spark: SparkSession) -> None:
-    """Refuse a session that skips files, for Delta, which heeds no options of a read: rows would be missing without an error (SPEC K3)."""
-    if wrong := [key for key in _TOLERATES if str(spark.conf.get(key, "false")).lower() == "true"]:
-        raise Refused(
-            f"This session reads over files that are missing or broken ({', '.join(wrong)}): rows of a Delta table would be missing "
-            "without an error.",
-            hint="Set it to false, or read in another session.",
-        )
 
 
 def is_connect(spark: SparkSession) -> bool:
@@ -97,10 +74,3 @@ def cores(spark: SparkSession) -> int:
     """Number of tasks that make progress at once: a local session may have more slots than the machine has cores."""
     known = slots(spark)
     return known if is_connect(spark) or not is_local(spark) else min(known, os.cpu_count() or known)
-
-
-def list_on_driver(spark: SparkSession) -> None:
-    """Have the driver list the named files: a Spark job with a task per file takes longer than reading them (SPEC K7)."""
-    key = "spark.sql.sources.parallelPartitionDiscovery.threshold"
-    if int(spark.conf.get(key, "32") or 32) < _LISTED_BY_DRIVER:
-        spark.conf.set(key, str(_LISTED_BY_DRIVER))

@@ -24,13 +24,14 @@ from crkafka_core.model.segment import SegmentName
 from crkafka_core.model.selection import Selection
 from crkafka_core.plane.reading import ReadPlan
 from crkafka_core.spark import location
-from crkafka_core.spark.schema import with_checkpoint
+from crkafka_core.spark.schema import ROWS
 from crkafka_core.spark.work import ReadRequest
 
 _TASK_BYTES = 128 * 2**20
 """A task reads at most about so much."""
 _WORTH_A_TASK = 4 * 2**20
 """Less than this is not worth a task of its own."""
+_LISTED, _LISTED_BY_DRIVER = "spark.sql.sources.parallelPartitionDiscovery.threshold", 20_000
 _MANY = 64
 _SMALL = 2**20
 """More files than this, of fewer bytes each on average, are read with Arrow."""
@@ -48,9 +49,13 @@ def frame(spark: SparkSession, config: RegionConfig, plan: ReadPlan, wanted: Rea
     """The rows of the plan's segments, by Spark's own reader."""
     root = resolve(config.storage, "storage")
     paths = [location.uri(root, s.path) for s in plan.segments]
-    location.list_on_driver(spark)
+    # The driver lists the named files: a Spark job with a task per file takes longer than reading them (SPEC K7).
+    if int(spark.conf.get(_LISTED, "32") or 32) < _LISTED_BY_DRIVER:
+        spark.conf.set(_LISTED, str(_LISTED_BY_DRIVER))
     try:
-        rows = spark.read.schema(with_checkpoint()).options(**location.EXACTLY).parquet(*paths)
+        # A session may tolerate missing or broken files; a read of checkpoints does not (SPEC K3).
+        exactly = dict.fromkeys(("mergeSchema", "ignoreMissingFiles", "ignoreCorruptFiles"), "false")
+        rows = spark.read.schema(ROWS).options(**exactly).parquet(*paths)
         if location.is_connect(spark):
             rows.schema  # noqa: B018  analysis, and with it the look-up of the files, is now and not at the first action
     except AnalysisException as error:

@@ -59,7 +59,7 @@ def conf(formats: Collection[str] = ()) -> dict[str, str]:
 
 
 def open_session(
-    config: RegionConfig, *, name: str = "", extra: Mapping[str, str] | None = None, log: Path | None = None
+    config: RegionConfig, *, extra: Mapping[str, str] | None = None, log: Path | None = None
 ) -> SparkSession:
     """The session of the region's `host.spark`, whose `host.conf` wins over our settings. Java writes to `log`; None: to our output."""
     resolved = config.resolve()
@@ -74,7 +74,9 @@ def open_session(
     python = settings.get("spark.pyspark.python") or ("" if config.host.remote else sys.executable)
     if python:
         os.environ.setdefault("PYSPARK_PYTHON", python)  # PySpark reads it only there
-    master = restarting(resolved.spark or "local[*]")
+    # A local master is made to restart failed tasks, as clusters do by themselves (docs/clients.md C-P3).
+    master = re.sub(r"^local\[(\*|\d+)\]$", r"local[\1,4]", resolved.spark or "local[*]")
+    master = "local[1,4]" if master == "local" else master
     if master.startswith("local[") and os.environ["PYSPARK_PYTHON"] == sys.executable:
         settings = {**HERE, **settings}
     if S3 in _needs(config):
@@ -84,7 +86,7 @@ def open_session(
         settings["spark.jars.packages"] = ",".join(packages)
         settings.setdefault("spark.jars.excludes", ",".join(maven.NOT_NEEDED))
         settings.setdefault(IVY, str(cache_folder() / "ivy"))
-    settings |= {"spark.master": master, "spark.app.name": name or f"crkafka {config.region}"}
+    settings |= {"spark.master": master, "spark.app.name": f"crkafka {config.region}"}
     hidden = {k for k, v in config.host.conf.items() if has_reference(v)}
     return launch.start(settings, hidden=hidden, log=log)
 
@@ -121,10 +123,3 @@ def s3a(options: Mapping[str, str]) -> dict[str, str]:
         "session.token": options.get("session_token", ""),
     }
     return {f"spark.hadoop.fs.s3a.{key}": value for key, value in settings.items() if value}
-
-
-def restarting(master: str) -> str:
-    """The master; a local one is made to restart failed tasks, as clusters do by themselves (docs/clients.md C-P3)."""
-    if master == "local":
-        return "local[1,4]"
-    return re.sub(r"^local\[(\*|\d+)\]$", r"local[\1,4]", master)

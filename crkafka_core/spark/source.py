@@ -12,6 +12,7 @@ import math
 import os
 import uuid
 from collections.abc import Iterator, Sequence
+from functools import cached_property, partial
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
@@ -32,30 +33,12 @@ from crkafka_core.plane import leases, reading
 from crkafka_core.plane.reading import ReadPlan
 from crkafka_core.plane.transact import ControlPlane, open_plane
 from crkafka_core.spark import shipping
-from crkafka_core.spark.schema import columns_of, with_checkpoint
+from crkafka_core.spark.schema import columns_of
 from crkafka_core.spark.segment_files import check_names
-from crkafka_core.spark.work import ReadRequest, Work, packed, rows_of, spread
+from crkafka_core.spark.work import ReadRequest, packed, rows_of, spread
 
-_KNOWN = {
-    "config",
-    "region",
-    "controlplane",
-    "storage",
-    "path",
-    "after",
-    "upto",
-    "ids",
-    "columns",
-    "topics",
-    "partitions",
-    "fromoffset",
-    "tooffset",
-    "fromtime",
-    "totime",
-    "maxcheckpointspertrigger",
-    "name",
-    "holdseconds",
-}
+_KNOWN = {"config", "region", "controlplane", "storage", "path", "name", "holdseconds", "maxcheckpointspertrigger"}
+_KNOWN |= {"after", "upto", "ids", "columns", "topics", "partitions", "fromoffset", "tooffset", "fromtime", "totime"}
 _PREFIXES = ("storage.", "kafka.")
 _NOWHERE = "not-said:1"
 """Kafka's address for a reader that names none: it reads segments only."""
@@ -136,7 +119,7 @@ class _Options:
         self.hold = _number(options, "holdseconds") or 3600
 
     def schema(self) -> StructType:
-        return with_checkpoint() if self.columns is None else columns_of(list(dict.fromkeys(self.columns)))
+        return columns_of(self.columns and list(dict.fromkeys(self.columns)))
 
     def shares(self, plan: ReadPlan, columns: tuple[str, ...]) -> list[InputPartition]:
         """A plan as tasks: segments packed by size, ranges by rows (SPEC K7). Refused if Kafka no longer holds a range."""
@@ -152,9 +135,6 @@ class _Options:
             works += spread(plan.ranges, 2 * (os.cpu_count() or 1))
         config_json, wanted = self.config.to_json(), ReadRequest(columns, plan.selection)
         return [InputPartition((config_json, work, wanted)) for work in works]
-
-    def plane(self) -> ControlPlane:
-        return open_plane(self.config)
 
 
 def _connection(options: dict[str, str]) -> RegionConfig:
@@ -185,13 +165,14 @@ def _below(options: dict[str, str], prefix: str) -> dict[str, str]:
     return {key.removeprefix(prefix): value for key, value in options.items() if key.startswith(prefix)}
 
 
-def _number(options: dict[str, str], key: str) -> int | None:
-    text = options.get(key)
-    if text is None:
-        return None
+def _whole(key: str, text: str, kind: str) -> int:
     if not (text.isascii() and text.isdigit()):
-        raise ConfigError(f'Option {key} of format("crkafka") must be a whole number, not {text!r}.')
+        raise ConfigError(f'Option {key} of format("crkafka") must be {kind}, not {text!r}.')
     return int(text)
+
+
+def _number(options: dict[str, str], key: str) -> int | None:
+    return _whole(key, options[key], "a whole number") if key in options else None
 
 
 def _list(options: dict[str, str], key: str) -> list[str] | None:
@@ -201,12 +182,7 @@ def _list(options: dict[str, str], key: str) -> list[str] | None:
 
 def _numbers(options: dict[str, str], key: str) -> list[int] | None:
     parts = _list(options, key)
-    for part in parts or ():
-        if not (part.isascii() and part.isdigit()):
-            raise ConfigError(
-                f'Option {key} of format("crkafka") must be whole numbers with commas between, not {part!r}.'
-            )
-    return None if parts is None else [int(part) for part in parts]
+    return None if parts is None else [_whole(key, part, "whole numbers with commas between") for part in parts]
 
 
 class BatchReader(DataSourceReader):
@@ -216,22 +192,13 @@ class BatchReader(DataSourceReader):
         self._options, self._columns = options, columns
 
     def partitions(self) -> Sequence[InputPartition]:
-        options, plane = self._options, self._options.plane()
+        options, plane = self._options, open_plane(self._options.config)
         token = f"read-{uuid.uuid4().hex}"
         try:
             erase.note_again(Opened(options.config, plane))
             # The planner ends now, and nothing renews this lease: its length has to do (SPEC T1).
-            taken = plane.do(
-                lambda tx: reading.take(
-                    tx,
-                    holder=holder(),
-                    token=token,
-                    length=options.hold,
-                    after=options.after,
-                    upto=options.upto,
-                    ids=options.ids,
-                )
-            )
+            take = partial(reading.take, holder=holder(), token=token, length=options.hold)
+            taken = plane.do(lambda tx: take(tx, after=options.after, upto=options.upto, ids=options.ids))
             try:
                 shares = options.shares(taken.plan.selecting(options.selection), self._columns)
             except BaseException:
@@ -239,7 +206,7 @@ class BatchReader(DataSourceReader):
                 raise
         finally:
             plane.store.close()
-        return shares or [InputPartition((options.config.to_json(), Work(), ReadRequest(self._columns)))]
+        return shares or [InputPartition((options.config.to_json(), (), ReadRequest(self._columns)))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return rows_of(*partition.value)
@@ -254,17 +221,14 @@ class StreamReader(DataSourceStreamReader):
             raise ConfigError('A stream of format("crkafka") has no end: it takes neither ids nor upto.')
         self._options, self._columns = options, columns
         self._at: int | None = None
-        self._store_plane: ControlPlane | None = None
-        self._lease = (options.name and f"stream-{options.name}") or f"stream-{uuid.uuid4().hex}"
+        self._lease = f"stream-{options.name or uuid.uuid4().hex}"
 
-    @property
+    @cached_property
     def _plane(self) -> ControlPlane:
-        if self._store_plane is None:
-            self._store_plane = self._options.plane()
-        return self._store_plane
+        return open_plane(self._options.config)
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_store_plane": None}
+        return {name: value for name, value in self.__dict__.items() if name != "_plane"}
 
     def initialOffset(self) -> dict[str, int]:
         self._at = self._options.after or 0
@@ -303,9 +267,8 @@ class StreamReader(DataSourceStreamReader):
 
     def stop(self) -> None:
         """Leave the lease for `holdSeconds`: the stream may be started again."""
-        if self._store_plane is not None:
-            self._store_plane.store.close()
-            self._store_plane = None
+        if plane := self.__dict__.pop("_plane", None):
+            plane.store.close()
 
     def _follow(self, after: int) -> None:
         self._plane.do(

@@ -16,13 +16,13 @@ from crkafka_core.lake.audit import TableAudit
 from crkafka_core.lake.compact import Maintained
 from crkafka_core.lake.handle import Handle
 from crkafka_core.lake.writing import Committed
-from crkafka_core.model.errors import LeaseHeld
+from crkafka_core.model.errors import LeaseHeld, Refused
 from crkafka_core.model.rows import Table
 from crkafka_core.plane import epochs
 from crkafka_core.plane import tables as plane
 from crkafka_core.spark import location
 from crkafka_core.spark.frame_shape import means
-from crkafka_core.spark.schema import CHECKPOINT, no_records
+from crkafka_core.spark.schema import CHECKPOINT, ROWS
 
 
 def advance(
@@ -72,11 +72,17 @@ def maintain(_: SparkSession | None, region: Handle, name: str) -> Maintained:
 def read_table(spark: SparkSession, region: Handle, name: str) -> DataFrame:
     """The rows of the acknowledged checkpoints, by their numbers: the table may still have superseded rows (SPEC C8)."""
     table = region.plane.read(lambda reader, row: plane.of(reader, name))
-    if table.format == "delta":
-        location.refuse_tolerant(spark)
+    if table.format == "delta":  # it heeds no options of a read
+        settings = ("spark.sql.files.ignoreMissingFiles", "spark.sql.files.ignoreCorruptFiles")
+        if wrong := [key for key in settings if str(spark.conf.get(key, "false")).lower() == "true"]:
+            raise Refused(
+                f"This session reads over files that are missing or broken ({', '.join(wrong)}): rows of a Delta table would be missing "
+                "without an error.",
+                hint="Set it to false, or read in another session.",
+            )
     view = audit.visible(region, table) if table.version else None
     if view is None:
-        return no_records(spark)
+        return spark.createDataFrame([], ROWS)
     version = spark.read.option("versionAsOf", view.at)
     if table.format == "delta":
         rows = version.format("delta").load(location.uri(table.path))

@@ -38,15 +38,11 @@ class File:
     rows: int
 
 
-@dataclass(frozen=True)
-class Work:
-    """The share of one task."""
-
-    files: tuple[File, ...] = ()
-    ranges: tuple[KafkaRange, ...] = ()
+Share = tuple[File, ...] | tuple[KafkaRange, ...]
+"""What one task reads."""
 
 
-def packed(segments: Sequence[Segment], tasks: int) -> list[Work]:
+def packed(segments: Sequence[Segment], tasks: int) -> list[Share]:
     """Segments as at most `tasks` shares of about equal size: the largest first, each to the smallest share (SPEC K7)."""
     shares: list[list[File]] = [[] for _ in range(min(tasks, len(segments)))]
     filled = [(0, i) for i in range(len(shares))]
@@ -54,10 +50,10 @@ def packed(segments: Sequence[Segment], tasks: int) -> list[Work]:
         size, least = filled[0]
         shares[least].append(File(segment.path, segment.checkpoint, segment.rows))
         heapq.heapreplace(filled, (size + segment.bytes, least))
-    return [Work(files=tuple(share)) for share in shares]
+    return [tuple(share) for share in shares]
 
 
-def spread(ranges: Sequence[KafkaRange], tasks: int) -> list[Work]:
+def spread(ranges: Sequence[KafkaRange], tasks: int) -> list[Share]:
     """Ranges as shares of about equal rows; neighbours of one partition stay together, so that a task reads on."""
     ordered = sorted(ranges, key=lambda r: (r.topic, r.partition, r.start))
     wanted = max(1, sum(r.rows for r in ordered) // max(1, tasks))
@@ -69,7 +65,7 @@ def spread(ranges: Sequence[KafkaRange], tasks: int) -> list[Work]:
             filled = 0
         shares[-1].append(item)
         filled += item.rows
-    return [Work(ranges=tuple(share)) for share in shares]
+    return [tuple(share) for share in shares]
 
 
 @dataclass(frozen=True)
@@ -94,27 +90,24 @@ def rows_of_shares(
             yield from rows_of(config_json, pickle.loads(shares[number]), wanted)
 
 
-def rows_of(config_json: str, work: Work, wanted: ReadRequest) -> Iterator[pa.RecordBatch]:
+def rows_of(config_json: str, share: Share, wanted: ReadRequest) -> Iterator[pa.RecordBatch]:
     """The rows of a share; another number of rows than was landed is a data-loss error."""
     config = RegionConfig.from_json(config_json)
-    if work.files:
-        yield from filled(_files(config, work.files, wanted))
-    if work.ranges:
-        yield from filled(_ranges(config, work.ranges, wanted))
+    if files := [item for item in share if isinstance(item, File)]:
+        yield from filled(_files(config, files, wanted))
+    if ranges := [item for item in share if isinstance(item, KafkaRange)]:
+        yield from filled(_ranges(config, ranges, wanted))
     forget_archives()
 
 
 def _files(config: RegionConfig, files: Iterable[File], wanted: ReadRequest) -> Iterator[pa.RecordBatch]:
     storage = Storage.of(config)
     for file in files:
-        for batch in scan_segment(
-            storage,
-            file.path,
-            landed=file.rows,
-            columns=wanted.columns,
-            selection=wanted.selection.within(file.checkpoint),
-        ):
-            yield wanted.answer(batch)
+        selection = wanted.selection.within(file.checkpoint)
+        yield from map(
+            wanted.answer,
+            scan_segment(storage, file.path, landed=file.rows, columns=wanted.columns, selection=selection),
+        )
 
 
 def forget_archives() -> None:
@@ -136,15 +129,13 @@ def filled(
     held: list[pa.RecordBatch] = []
     count = filling = 0
     for batch, takes in (part for given in batches for part in _parts(given, size)):
-        if held and filling + takes > size:
-            yield from _joined(held)
+        if held and (count >= rows or filling + takes > size):
+            yield pa.concat_batches(held)
             held, count, filling = [], 0, 0
         held.append(batch)
         count, filling = count + batch.num_rows, filling + takes
-        if count >= rows:
-            yield from _joined(held)
-            held, count, filling = [], 0, 0
-    yield from _joined(held)
+    if held:
+        yield pa.concat_batches(held)
 
 
 def _parts(batch: pa.RecordBatch, size: int) -> Iterator[tuple[pa.RecordBatch, int]]:
@@ -158,11 +149,6 @@ def _parts(batch: pa.RecordBatch, size: int) -> Iterator[tuple[pa.RecordBatch, i
     half = batch.num_rows // 2
     yield from _parts(batch.slice(0, half), size)
     yield from _parts(batch.slice(half), size)
-
-
-def _joined(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    if batches:
-        yield pa.concat_batches(batches)
 
 
 def _ranges(config: RegionConfig, ranges: Sequence[KafkaRange], wanted: ReadRequest) -> Iterator[pa.RecordBatch]:

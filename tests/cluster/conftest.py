@@ -41,6 +41,9 @@ class SparkScenario(Scenario):
         self.spark.sparkContext.setLogLevel("ERROR") if not self.config.host.connect else None
         return SparkHost(self.spark, self.region)
 
+    def pids(self) -> dict[str, int]:
+        return self.registered_pids()
+
     def wait_running(self, epoch: int = 0, *, timeout: float = LIMIT) -> None:
         super().wait_running(epoch, timeout=max(timeout, LIMIT))
 

@@ -33,7 +33,7 @@ def often(s: SparkScenario) -> set[str]:
 
 def members_of(executor: int, s: SparkScenario) -> set[str]:
     """Names of the members whose Python process descends from this executor."""
-    return {name for name, pid in s.host.pids().items() if executor in ancestors(pid)}
+    return {name for name, pid in s.pids().items() if executor in ancestors(pid)}
 
 
 def test_kill_of_a_python_worker_an_executor_and_a_worker_process(

@@ -13,7 +13,7 @@ from crkafka_core.model.errors import ConfigError, DataLoss
 from crkafka_core.model.offsets import TP
 from crkafka_core.plane import leases, reading
 from crkafka_core.spark import frames, segment_files
-from crkafka_core.spark.schema import with_checkpoint
+from crkafka_core.spark.schema import ROWS
 from tests.rigs.landing import Landing
 from tests.rigs.memory import MemoryStore
 from tests.rigs.until import until
@@ -48,7 +48,7 @@ def test_T1_a_read_that_was_refused_holds_nothing_back(landing: Landing, monkeyp
 def test_rows_and_schema_of_a_range(spark: SparkSession, landing: Landing) -> None:
     landing.land(50, times=3)
     checkpoint_rows = frames.checkpoints(spark, landing.region, after=1, upto=3)
-    assert checkpoint_rows.schema == with_checkpoint()
+    assert checkpoint_rows.schema == ROWS
     rows = checkpoint_rows.orderBy("partition", "offset").collect()
     assert [(r.partition, r.offset) for r in rows] == [(p, o) for p in range(4) for o in range(50, 150)]
     assert all(bytes(r.value) == f"orders:{r.partition}:{r.offset}".encode() for r in rows)
@@ -97,7 +97,7 @@ def test_many_small_segments_are_few_tasks(
 
 def test_nothing_is_a_frame_of_the_same_columns(spark: SparkSession, landing: Landing) -> None:
     landing.land(0)
-    assert frames.checkpoints(spark, landing.region).schema == with_checkpoint()
+    assert frames.checkpoints(spark, landing.region).schema == ROWS
     assert frames.checkpoints(spark, landing.region).count() == 0
 
 

@@ -28,6 +28,9 @@ class SparkScenario(Scenario):
     def new_host(self, log: str = "logs") -> SparkHost:  # type: ignore[override]
         return SparkHost(self.spark, self.region)
 
+    def pids(self) -> dict[str, int]:
+        return self.registered_pids()
+
 
 @pytest.fixture
 def scenario(spark: SparkSession, kafka: KafkaCluster, tmp_path: Path) -> Iterator[SparkScenario]:

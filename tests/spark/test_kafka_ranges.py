@@ -21,7 +21,7 @@ from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Segment
 from crkafka_core.plane.reading import KafkaRange, ReadPlan
 from crkafka_core.segments.writer import SegmentWriter
 from crkafka_core.spark import frames
-from crkafka_core.spark.schema import RECORDS, with_checkpoint
+from crkafka_core.spark.schema import RECORDS, ROWS
 from crkafka_core.testing.generator import Generator
 from tests.rigs.landing import Landing
 from tests.rigs.memory import MemoryStore
@@ -108,7 +108,7 @@ def test_I11_rows_equal_those_of_sparks_own_source(
     wanted = theirs.select(*RECORDS.fieldNames()).orderBy(*COLUMNS).collect()
     assert len(wanted) == 2 * (40 + 20)
     for ours in (again, landed):
-        assert ours.schema == with_checkpoint()
+        assert ours.schema == ROWS
         assert ours.select(*RECORDS.fieldNames()).orderBy(*COLUMNS).collect() == wanted
     assert {r.timestampType for r in wanted} == {0, 1}
     assert max(len(r.value or b"") for r in wanted) == 2**20

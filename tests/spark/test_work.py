@@ -27,8 +27,8 @@ def test_K7_many_small_segments_are_read_as_few_batches_each_row_once_and_number
         landing.land(size)
     plan = landing.region.plane.read(lambda reader, row: reading.plan(reader, row))
     works = packed(plan.segments, 3)
-    assert sorted(f.path for w in works for f in w.files) == sorted(s.path for s in plan.segments)
-    assert len(works) == 3 and all(w.files for w in works)
+    assert sorted(f.path for w in works for f in w) == sorted(s.path for s in plan.segments)
+    assert len(works) == 3 and all(works)
     read = [list(rows_of(landing.config.to_json(), w, ReadRequest())) for w in works]
     assert [len(batches) for batches in read] == [1, 1, 1]
     rows = [r for batches in read for b in batches for r in b.to_pylist()]
