@@ -46,10 +46,9 @@ class Wanted(TypedDict, total=False):
 
 
 def checkpoints(spark: SparkSession, region: Handle, **wanted: Unpack[Wanted]) -> DataFrame:
-    """The rows of (after, upto], or of exactly `ids`: the columns of Kafka's records, and `crkafka_checkpoint`, the row's number (SPEC C8).
-
-    Of these only the `columns` named, and only the records of these topics and partitions, from one offset or time (included)
-    to another (not included). Segments that have none of them are not opened.
+    """The rows of (`after`, `upto`], or of exactly `ids`: Kafka's columns, and `crkafka_checkpoint`, the row's number (SPEC C8).
+    Of these only the `columns` named, and only the records of these `topics` and `partitions`, from `from_offset` or `from_time`
+    (included) to `to_offset` or `to_time` (not included). Segments that have none of them are not opened.
 
     Retirement waits while the DataFrame lives and ten minutes more; `held` holds for as long as a block runs. A read that
     comes too late fails by name of the missing file, never by fewer rows.
