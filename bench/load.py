@@ -15,7 +15,7 @@ from crkafka_core.config import RegionConfig
 from crkafka_core.dev.kafka import KafkaCluster
 from crkafka_core.dev.leash import Leash
 from crkafka_core.hosts.processes import ProcessHost
-from crkafka_core.member.parts import Parts
+from crkafka_core.member.main import MemberProcess
 from crkafka_core.protocol.signals import Stamp
 from crkafka_core.region import Region
 from crkafka_core.region.host import running
@@ -90,7 +90,7 @@ def loaded(folder: Path, *, partitions: int, records: int = 0) -> Iterator[Load]
         leash.release()
 
 
-def note_submissions(parts: Parts, folder: str) -> None:
+def note_submissions(parts: MemberProcess, folder: str) -> None:
     """A member's hook: a line `since end rows` for each batch; `since` is the end of the batch before it, or when an empty queue got it."""
     submitter, queue = parts.submitter, parts.submitter.queue
     write, put = submitter._write, queue.put

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import struct
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -21,6 +22,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from crkafka_core.config.kafka_section import COOPERATIVE, has_member_epochs
 from crkafka_core.kafka import clients
 from crkafka_core.kafka.commits import Commits
+from crkafka_core.kafka.edge import Kind, Polled, Rebalance
 from crkafka_core.kafka.errors import (
     UNREADABLE,
     VANISHED,
@@ -35,7 +37,6 @@ from crkafka_core.kafka.errors import (
     epoch_unknown,
     error_of,
 )
-from crkafka_core.kafka.events import Kind, Polled, Rebalance, generation_of
 from crkafka_core.kafka.messages import Failure, Taken
 from crkafka_core.kafka.native.records import records_of
 from crkafka_core.kafka.wake import Waker
@@ -46,6 +47,7 @@ from crkafka_core.segments.batch import Batch
 
 _log = logging.getLogger(__name__)
 
+_GROUP_METADATA = b"CGMDv2:"
 _QUIET = 10.0
 """Seconds between two reports of the same unreachable broker: `error_cb` fires 20 times a second (docs/clients.md C-R12)."""
 _PLACEHOLDER = 0
@@ -476,3 +478,16 @@ def _bare(tps: Iterable[TP]) -> list[TopicPartition]:
 
 def _tps(partitions: Iterable[TopicPartition]) -> frozenset[TP]:
     return frozenset(TP(p.topic, p.partition) for p in partitions)
+
+
+def generation_of(consumer: Any) -> int:
+    """Kafka's generation of a consumer, or −1 for an unexpected format, which is private (docs/clients.md C-K15, C-R3)."""
+    try:
+        metadata = consumer.consumer_group_metadata()
+        raw = metadata if isinstance(metadata, bytes) else bytes(metadata)
+    except Exception:
+        return -1
+    if not raw.startswith(_GROUP_METADATA) or len(raw) < len(_GROUP_METADATA) + 4:
+        return -1
+    (generation,) = struct.unpack_from("<i", raw, len(_GROUP_METADATA))
+    return int(generation)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.offsets import TP
 
 if TYPE_CHECKING:
-    from crkafka_core.kafka.events import Polled
+    from crkafka_core.segments.batch import Batch
 
 Isolation = Literal["read_committed", "read_uncommitted"]
 
@@ -35,6 +36,44 @@ class Committed:
     metadata: str
     leader_epoch: int = -1
     """Leader epoch of the record before `offset`; −1 if the commit has none (SPEC S4)."""
+
+
+class Kind(StrEnum):
+    """Which callback ran."""
+
+    ASSIGNED = "assigned"
+    REVOKED = "revoked"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Rebalance:
+    """One rebalance callback: `assigned` has all partitions held now, `revoked` those that were taken."""
+
+    kind: Kind
+    partitions: frozenset[TP]
+    generation: int
+    """As seen inside the callback, with KIP-848 the member epoch; −1 if it is unknown (docs/clients.md C-R3)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Polled:
+    """The outcome of one poll."""
+
+    batch: Batch | None = None
+    """Records of flowing, held partitions, or None."""
+    rebalances: tuple[Rebalance, ...] = ()
+    """In the order in which the callbacks ran."""
+    errors: tuple[CrkafkaError, ...] = ()
+    """Errors of the group, the client and its connections; an unreachable broker at most every ten seconds."""
+    ends: Mapping[TP, int] = field(default_factory=dict)
+    """Partitions whose end was reached (`_PARTITION_EOF`), with the offset of the end (SPEC V3)."""
+    disturbed: bool = False
+    """A callback ran or the call failed, so that records may be lost: seek all held partitions (SPEC M5)."""
+    dropped: int = 0
+    """Number of records that the client delivered and this poll dropped."""
+    troubles: Mapping[TP, CrkafkaError] = field(default_factory=dict)
+    """Held partitions that give nothing now, and why. The client goes on fetching them."""
 
 
 class Consumer(Protocol):

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain, pairwise
+from operator import methodcaller
 from typing import Any
 
+import numpy as np
 from confluent_kafka import KafkaError, Message
 
-from crkafka_core.kafka.convert import split_errors, timestamps, to_batch
+from crkafka_core.kafka.columns import Buffers, batch_of, bits, ends, packed
 from crkafka_core.model.offsets import TP
-from crkafka_core.segments.batch import Batch
+from crkafka_core.segments.batch import Batch, Run
 
 POLL_BYTES = 8 << 20
 """Bytes of keys and values that one call should return, about."""
@@ -74,21 +77,66 @@ class Records:
 
 def taken(messages: list[Message]) -> Taken:
     """Messages as a batch and failures."""
-    if not messages:
-        return Taken()
-    kinds, millis = timestamps(messages)
-    records, failed = split_errors(messages, kinds)
-    failures = tuple(_failure(message, before) for message, before in failed)
-    if not records:
-        return Taken(failures=failures)
-    if failed:
-        kinds, millis = timestamps(records)
-    return Taken(to_batch(records, kinds, millis), failures)
+    records: list[Message] = []
+    failures: list[Failure] = []
+    for message, error in zip(messages, map(Message.error, messages), strict=True):
+        if error is None:
+            records.append(message)
+        else:
+            partition, offset = (-1 if at is None else at for at in (message.partition(), message.offset()))
+            failures.append(Failure(TP(message.topic() or "", partition), offset, error, len(records)))
+    return Taken(_batch(records) if records else None, tuple(failures))
 
 
-def _failure(message: Message, before: int) -> Failure:
-    partition, offset = message.partition(), message.offset()
-    tp = TP(message.topic() or "", -1 if partition is None else partition)
-    error = message.error()
-    assert error is not None
-    return Failure(tp, -1 if offset is None else offset, error, before)
+def _batch(messages: list[Message]) -> Batch:
+    """The batch of these records, in their order, column by column: a Python object for each would cost more (docs/clients.md C-K12)."""
+    rows = len(messages)
+    parts = (map(part, messages) for part in (Message.topic, Message.partition, Message.leader_epoch))
+    origins: Any = list(zip(*parts, strict=True))
+    offsets = np.fromiter(map(Message.offset, messages), np.int64, rows)
+    times = np.fromiter(chain.from_iterable(map(Message.timestamp, messages)), np.int64, 2 * rows)
+    starts = [0, *(row for row, (before, now) in enumerate(pairwise(origins), 1) if before != now)]
+    runs = []
+    for start, stop in pairwise([*starts, rows]):
+        topic, partition, epoch = origins[start]
+        first, after = int(offsets[start]), int(offsets[stop - 1]) + 1
+        epoch = -1 if epoch is None else epoch
+        runs.append(Run(TP(topic, partition), start, stop, first, after, leader_epoch=epoch))
+    headers, bad_headers = _headers(messages)
+    buffers = {
+        "partition": np.fromiter((partition for _, partition, _ in origins), np.int32, rows),
+        "offset": offsets,
+        "kind": times[0::2].astype(np.int32),
+        "millis": times[1::2],
+        **packed("key", list(map(Message.key, messages))),
+        **packed("value", list(map(Message.value, messages))),
+        **headers,
+    }
+    return batch_of(buffers, tuple(runs), bad_headers)
+
+
+def _headers(messages: list[Message]) -> tuple[Buffers, dict[int, str]]:
+    """The buffers of the headers; rows whose headers cannot be read, and why."""
+    read = list(map(headers_of, messages))
+    bad = {row: "the client cannot decode a header's name" for row, headers in enumerate(read) if headers is None}
+    counts = np.fromiter((len(headers or ()) for headers in read), np.int32, len(read))
+    if not counts.any():
+        return {}, bad
+    pairs = [pair for headers in read if headers for pair in headers]
+    lists = {"header_ends": ends(counts), "header_valid": bits(counts > 0)}
+    names, values = packed("name", [name.encode() for name, _ in pairs]), packed("header_value", [v for _, v in pairs])
+    return lists | names | values, bad
+
+
+_call_headers = methodcaller("headers")
+"""`message.headers()`, as a call whose result is checked. The interpreter's quick way for it has no check: where a name is not UTF-8 it
+gives a list that ends the process when it is gone through (docs/clients.md C-K20)."""
+
+
+def headers_of(message: Message) -> list[tuple[str, bytes | None]] | None:
+    """A record's headers by the client's own method; None where a name is not UTF-8. A name is cut at its first NUL."""
+    try:
+        pairs: Any = _call_headers(message) or ()
+        return [(name, value.encode() if isinstance(value, str) else value) for name, value in pairs]
+    except (SystemError, UnicodeError):
+        return None

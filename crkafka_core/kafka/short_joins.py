@@ -7,8 +7,8 @@ import time
 from collections.abc import Mapping
 
 from crkafka_core.kafka.consumer import GroupConsumer
+from crkafka_core.kafka.edge import Kind
 from crkafka_core.kafka.errors import KafkaUnavailable
-from crkafka_core.kafka.events import Kind
 from crkafka_core.model.errors import CrkafkaError
 
 _log = logging.getLogger(__name__)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import os
+import sys
 import threading
 from collections.abc import Mapping
 
@@ -12,9 +15,14 @@ from crkafka_core.kafka.consumer import GroupConsumer
 from crkafka_core.kafka.edge import Admin, Consumer
 from crkafka_core.kafka.short_joins import depart, nudge
 from crkafka_core.loop import THREADS, Runtime
-from crkafka_core.member import memory
 from crkafka_core.segments.storage import Storage
 from crkafka_core.segments.writer import SegmentWriter, Writer
+
+_COLLECT_EVERY = 100_000
+"""Objects between two looks for garbage. Messages count, though none is part of a cycle: the usual 700 cost a tenth of the speed."""
+_KEPT = 64 << 20
+"""Bytes of freed memory that stay ours. Given back to the system and asked for again, each page is cleared again."""
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # <malloc.h> of glibc
 
 
 class Edges:
@@ -36,7 +44,7 @@ class Edges:
 
     def settle(self) -> None:
         """Once, before the loops start."""
-        memory.settle()
+        settle_memory()
 
     def nudge(self, properties: Mapping[str, str], config: RegionConfig) -> None:
         """Make the group rebalance, without waiting for it: the member that asks for a rebalance has to poll for it."""
@@ -50,3 +58,15 @@ class Edges:
     def end_process(self, code: int) -> None:
         """At once."""
         os._exit(code)
+
+
+def settle_memory() -> None:
+    """Batches of half a megabyte come and go, a hundred times a second (docs/speed.md, row 7). To be called once, after all is imported and
+    before threads start; without glibc only the garbage collector is set."""
+    gc.freeze()
+    gc.set_threshold(_COLLECT_EVERY)
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if mallopt is not None:
+        mallopt(_M_ARENA_MAX, 1)
+        mallopt(_M_MMAP_THRESHOLD, _KEPT // 2)
+        mallopt(_M_TRIM_THRESHOLD, _KEPT)

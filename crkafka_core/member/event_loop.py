@@ -8,28 +8,18 @@ from __future__ import annotations
 
 import logging
 import queue
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 
-from crkafka_core.kafka.edge import Consumer
-from crkafka_core.kafka.errors import (
-    Fenced,
-    GroupRebalanced,
-    KafkaFailed,
-    KafkaUnavailable,
-    NotAllowed,
-    OffsetGone,
-)
-from crkafka_core.kafka.events import Kind, Polled
+from crkafka_core.kafka import errors
+from crkafka_core.kafka.edge import Consumer, Kind, Polled
 from crkafka_core.kafka.log import Throttle
 from crkafka_core.loop import THREADS, Runtime
-from crkafka_core.member.aims import Aims
 from crkafka_core.member.kafka_troubles import KafkaTroubles
 from crkafka_core.member.observer import Observer
 from crkafka_core.member.reporter import Reporter
 from crkafka_core.member.resolver import Resolver
 from crkafka_core.member.submitter import Submitter
-from crkafka_core.model.desired import Mark
+from crkafka_core.model.desired import Desired, Mark
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import ClientState
@@ -58,6 +48,9 @@ MOMENT = 1.0
 RESTING = 0.05
 """Seconds of one poll while everything is paused: throttled, membership is kept (SPEC M8)."""
 
+_OUTCOMES = ((errors.GroupRebalanced, sg.Outcome.REBALANCED), (errors.KafkaFailed, sg.Outcome.RESTART))
+"""What follows from a commit that failed; from all other errors `ABORT` (SPEC D2)."""
+
 
 class EventLoop:
     """Made and run on one thread. `post` may be called from any."""
@@ -78,10 +71,8 @@ class EventLoop:
         self.exit: sg.Exit | None = None
         self.progress = self._runtime.now()
         self.busy_until = 0.0
-        self._chunk = chunk
-        self._poll_interval = poll_interval
-        self._uid = uid
-        self._name = name
+        self._chunk, self._poll_interval = chunk, poll_interval
+        self._uid, self._name = uid, name
         self._made_at = self._polled_at = self._runtime.now()
         self._subscribed = False
         self.high: dict[TP, int] = {}
@@ -90,7 +81,7 @@ class EventLoop:
         self._landed: dict[TP, int] | None = None
         """What declared tables have acknowledged, where they were behind at the last cut or start; None without tables (SPEC S2)."""
         self.rebalances = 0
-        self.troubles = KafkaTroubles(runtime)
+        self.troubles = KafkaTroubles(runtime, lambda: self.state.held is not None)
         self.dropped = 0
         """Records that were fetched and not handed out: they are fetched again, or are another member's by now."""
         self.unreadable = 0
@@ -99,6 +90,8 @@ class EventLoop:
         self.cuts = 0
         self.ends: dict[TP, int] = {}
         """Ends of partitions as the consumer met them, under the current assignment (SPEC V3)."""
+        self._reached: dict[str, tuple[sg.Reach, Desired]] = {}
+        """Token of a bounded run → the last report of it, and the state of SQL that it was made for."""
 
     def post(self, event: sg.Event | None) -> None:
         """Queue an event; None only wakes the thread."""
@@ -122,7 +115,6 @@ class EventLoop:
         """Before the first turn. `nudge` makes the group rebalance, without waiting for it."""
         self._subscribe, self._nudge, self._consumer = subscribe, nudge, consumer
         self._submitter, self._reporter, self._resolver, self._observer = submitter, reporter, resolver, observer
-        self._aims = Aims(submitter, reporter)
 
     def turn(self, patience: float = RESTING) -> bool:
         """Handle the events that came in, then poll once; False once the machine has exited."""
@@ -133,10 +125,24 @@ class EventLoop:
             self._subscribed = True
         if self.exit is None and self._may_poll():
             self._poll()
-        self._aims.look(self.state, self.ends)
-        if why := self.troubles.refused(holds=self._holds):
+        self._report_reached()
+        if why := self.troubles.refused():
             self._reporter.do(sg.Halt(self.state.epoch, why))
         return self.exit is None
+
+    def _report_reached(self) -> None:
+        """Report what is reached of bounded runs: submitted up to it, or met the end with nothing left in the queue (SPEC V3)."""
+        d = self.state.desired
+        if d is None or not d.aims or not self.state.submits:
+            return
+        nexts, idle = self._submitter.nexts(), self._submitter.idle
+        met = self.ends if idle else {}
+        for aim in d.aims:
+            reached = frozenset(tp for tp, end in aim.ends if tp in nexts and max(nexts[tp], met.get(tp, -1)) >= end)
+            reach = sg.Reach(aim.token, aim.at, self.state.epoch, reached)
+            if reached and reached != aim.reached and (reach, d) != self._reached.get(aim.token):
+                self._reached[aim.token] = reach, d
+                self._reporter.do(reach)
 
     def _gathered(self) -> bool:
         """Members that start together join together: of one that comes later the others hear by heartbeat only (docs/clients.md C-R1)."""
@@ -162,8 +168,6 @@ class EventLoop:
             pass
 
     def _step(self, event: sg.Event | None) -> None:
-        if event is None:
-            return
         while event is not None:
             self.state, effects = machine.step(self.state, event)
             event = None
@@ -221,30 +225,18 @@ class EventLoop:
         """Only a client that is broken ends this process: all else is waited for (SPEC X11)."""
         for error in polled.errors:
             match error:
-                case Fenced():
+                case errors.Fenced():
                     self._step(sg.Fenced())
-                case OffsetGone():
+                case errors.OffsetGone():
                     self._step(sg.Trouble(self.state.epoch, str(error), ResetCause.OFFSET_GONE))
-                case KafkaFailed():
+                case errors.KafkaFailed():
                     self._step(sg.Broken(str(error)))
                 case _:
-                    if isinstance(error, KafkaUnavailable | NotAllowed):
-                        self.note(error)
+                    if isinstance(error, errors.KafkaUnavailable | errors.NotAllowed):
+                        self.troubles.note(error)
                     _trouble_log.warning("%s", error)
         for error in polled.troubles.values():
             _trouble_log.warning("%s", error)
-
-    @property
-    def _holds(self) -> bool:
-        return self.state.held is not None
-
-    def note(self, error: CrkafkaError) -> None:
-        """Note that the client cannot be made, or that a call of it failed."""
-        self.troubles.note(error, holds=self._holds)
-
-    def kafka_away(self) -> str:
-        """What keeps the client from its brokers or its group, as it reported last."""
-        return self.troubles.away(holds=self._holds)
 
     def _flow(self, *, keep: bool) -> bool:
         """Set which partitions run: none while the queue is full and membership is to be kept, else all without a reason against it."""
@@ -291,8 +283,11 @@ class EventLoop:
                 self._submitter.clear(stamp, drop=False)
                 self.ends = {}  # what was met may not be submitted yet: it is met again (SPEC V3)
                 return self._sought(stamp, self._submitter.nexts(), self._submitter.leader_epochs())
-            case sg.Seek():
-                return self._place(effect)
+            case sg.Seek(stamp, offsets, leader_epochs, landed):
+                self._landed = None if landed is None else dict(landed)
+                self._submitter.place(stamp, offsets, leader_epochs)
+                self.ends = {}
+                return self._sought(stamp, offsets, leader_epochs)
             case sg.Resolve():
                 self._resolver.ask(effect)
             case sg.Save(cut, number):
@@ -316,12 +311,6 @@ class EventLoop:
                 self._reporter.do(effect)
         return None
 
-    def _place(self, to: sg.Seek) -> sg.Event | None:
-        self._landed = None if to.landed is None else dict(to.landed)
-        self._submitter.place(to.stamp, to.offsets, to.leader_epochs)
-        self.ends = {}
-        return self._sought(to.stamp, to.offsets, to.leader_epochs)
-
     def _save(self, cut: int, number: int) -> None:
         landed = self.state.cut.landed if self.state.cut is not None else None
         self._landed = None if landed is None else dict(landed)
@@ -333,7 +322,7 @@ class EventLoop:
             self._consumer.seek(offsets, leader_epochs)
         except CrkafkaError as error:
             _trouble_log.warning("%s", error)
-            self.note(error)
+            self.troubles.note(error)
             self.post(sg.NotSought(stamp))
             return None
         return sg.Sought(stamp)
@@ -349,37 +338,27 @@ class EventLoop:
         }
         # Only a member that stops for the cut waits for the outcome; one that goes on has other cuts to take part in (SPEC D2, D5).
         patience = None if self.state.step is state.Step.SAVING else MOMENT
+        self.busy_until = (
+            self._runtime.now() + self._poll_interval
+        )  # a wait with a deadline of its own is progress (SPEC G3)
+        outcome, why = sg.Outcome.DONE, ""
         try:
-            with self._busy():
-                self._consumer.commit(offsets, metadata, taken.leader_epochs, patience)
-            outcome, why = sg.Outcome.DONE, ""
+            self._consumer.commit(offsets, metadata, taken.leader_epochs, patience)
             self.troubles.commit_not_refused()
-        except GroupRebalanced as error:
-            outcome, why = sg.Outcome.REBALANCED, str(error)
-        except Fenced:
+        except errors.Fenced:
             self.post(sg.Fenced())  # SQL decides which of the two stays (SPEC R7)
             return
-        except KafkaFailed as error:
-            outcome, why = sg.Outcome.RESTART, str(error)
-        except NotAllowed as error:
-            outcome, why = sg.Outcome.ABORT, str(error)
-            if lasting := self.troubles.commit_refused(error):
-                self._reporter.do(sg.Halt(self.state.epoch, lasting))
         except CrkafkaError as error:
-            outcome, why = sg.Outcome.ABORT, str(error)
-            self.troubles.commit_not_refused()
-        if why:
+            outcome, why = next((o for kind, o in _OUTCOMES if isinstance(error, kind)), sg.Outcome.ABORT), str(error)
+            if isinstance(error, errors.NotAllowed):
+                if lasting := self.troubles.commit_refused(error):
+                    self._reporter.do(sg.Halt(self.state.epoch, lasting))
+            elif outcome is sg.Outcome.ABORT:
+                self.troubles.commit_not_refused()
             _log.warning("committing checkpoint %s to Kafka: %s", cut, why)
-        self.post(sg.Committed(cut, outcome, why))
-
-    @contextmanager
-    def _busy(self) -> Iterator[None]:
-        """A wait with a deadline of its own is progress (SPEC G3)."""
-        self.busy_until = self._runtime.now() + self._poll_interval
-        try:
-            yield
         finally:
             self.busy_until = 0.0
+        self.post(sg.Committed(cut, outcome, why))
 
     def _commit_metadata(self, checkpoint: int, tp: TP, merged: int, before: int) -> str:
         """`before`: where the head left off when it was asked what the tables have; what was merged since is in none of them yet."""

@@ -5,15 +5,19 @@ Nothing here ends a process. An outage is waited for; a refusal that lasts for a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
+from crkafka_core.kafka.edge import Polled
 from crkafka_core.kafka.errors import KafkaUnavailable, NotAllowed, RecordUnreadable
-from crkafka_core.kafka.events import Polled
 from crkafka_core.loop import Runtime
-from crkafka_core.member.lasting import REFUSAL_GAP, REFUSED_FOR, Lasting
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.offsets import TP
 
+REFUSED_FOR = 60.0
+"""Seconds for which Kafka may refuse our identity or rights, without an outage between, before the region is stopped: they are taken
+away and given back when they are renewed (SPEC X11)."""
+REFUSAL_GAP = 30.0
+"""Seconds without a question, after which nothing is known of the time between: a process that was frozen, a member without partitions."""
 _STANDS = 15.0
 """Seconds for which a report of an absent broker stands while partitions are held: the client repeats it every ten."""
 _REPEATED = 50.0
@@ -21,11 +25,29 @@ _REPEATED = 50.0
 that one alone stops no region."""
 
 
+class Lasting:
+    """Begins when it is first asked about, and again once it was over, or not asked about for longer than `gap` seconds."""
+
+    def __init__(self, gap: float = float("inf")) -> None:
+        self._gap = gap
+        self._since: float | None = None
+        self._asked = 0.0
+
+    def seconds(self, now: float) -> float:
+        if self._since is None or now - self._asked > self._gap:
+            self._since = now
+        self._asked = now
+        return now - self._since
+
+    def over(self) -> None:
+        self._since = None
+
+
 class KafkaTroubles:
     """Written by the event thread. `holds`: whether the member has partitions now."""
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
+    def __init__(self, runtime: Runtime, holds: Callable[[], bool]) -> None:
+        self._runtime, self._holds = runtime, holds
         self._last: CrkafkaError | None = None
         """What the client reported last of the group and its brokers."""
         self._at = 0.0
@@ -33,10 +55,10 @@ class KafkaTroubles:
         self.partitions: dict[TP, str] = {}
         """Why a held partition gives nothing."""
 
-    def note(self, error: CrkafkaError, *, holds: bool) -> None:
+    def note(self, error: CrkafkaError) -> None:
         """That no broker is reachable is also reported while a login is refused: it does not replace the refusal."""
         names_reason = not isinstance(error, KafkaUnavailable) or error.names_reason
-        if names_reason or not isinstance(self._standing(holds), NotAllowed):
+        if names_reason or not isinstance(self._standing(self._holds()), NotAllowed):
             self._last, self._at = error, self._runtime.now()
 
     def rebalanced(self, *, assigned: bool) -> None:
@@ -63,14 +85,14 @@ class KafkaTroubles:
         stands = _STANDS if holds else _REPEATED if repeated else float("inf")
         return self._last if self._runtime.now() - self._at < stands else None
 
-    def away(self, *, holds: bool) -> str:
+    def away(self) -> str:
         """What keeps the client from its brokers or its group, in words."""
-        error = self._standing(holds)
+        error = self._standing(self._holds())
         return "" if error is None else str(error) if isinstance(error, NotAllowed) else error.message
 
-    def refused(self, *, holds: bool) -> str:
+    def refused(self) -> str:
         """That Kafka has refused this member its partitions for a minute: the reason to stop the region, once in a minute."""
-        standing = None if holds else self._standing(holds)
+        standing = None if self._holds() else self._standing(holds=False)
         if not isinstance(standing, NotAllowed):
             self._refused.over()
             return ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import logging
 import os
@@ -10,6 +11,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NoReturn, TextIO, TypeVar
 
 from crkafka_core import logs
@@ -24,12 +26,11 @@ from crkafka_core.member.edges import Edges
 from crkafka_core.member.event_loop import EventLoop
 from crkafka_core.member.exit_codes import CODES, REFUSED
 from crkafka_core.member.group_owner import refuse_anothers
-from crkafka_core.member.lasting import REFUSED_FOR, Lasting
+from crkafka_core.member.kafka_troubles import REFUSED_FOR, Lasting
 from crkafka_core.member.message_queue import MessageQueue
 from crkafka_core.member.metrics import Metrics
 from crkafka_core.member.observer import Observer
 from crkafka_core.member.open_segments import OpenSegments
-from crkafka_core.member.parts import Hook, Parts, hook_of
 from crkafka_core.member.reporter import Reporter
 from crkafka_core.member.resolver import Resolver
 from crkafka_core.member.stall_watch import StallWatch
@@ -59,12 +60,14 @@ from crkafka_core.segments.storage import Storage
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
+Hook = Callable[["MemberProcess"], None]
+"""What a test or a bench does with a member's parts before its threads start."""
 
 
 def run_member(
     config: RegionConfig, name: str, *, host: str = "", stop: threading.Event | None = None, hook: Hook | None = None
 ) -> int:
-    """Be the member `name` until its end; the exit code. `stop` asks for a clean end, `hook` is called before the threads start."""
+    """Be the member `name` until its end; the exit code. `stop` asks for a clean end."""
     plane = open_plane(config)
     try:
         return MemberProcess(config, plane, name, host or socket.gethostname()).run(stop or threading.Event(), hook)
@@ -73,15 +76,22 @@ def run_member(
 
 
 class MemberProcess:
-    """A member from its registration to its end, over edges that may be simulated."""
+    """A member from its registration to its end, over edges that may be simulated; its parts, once it is registered."""
+
+    plane: MemberPlane
+    storage: Storage
+    loop: EventLoop
+    submitter: Submitter
+    reporter: Reporter
+    resolver: Resolver
+    observer: Observer
+    watchdog: Watchdog
 
     def __init__(
         self, config: RegionConfig, plane: ControlPlane, name: str, host: str, edges: Edges | None = None
     ) -> None:
-        self.config = config
+        self.config, self.name, self.host = config, name, host
         self._plane = plane
-        self.name = name
-        self.host = host
         self.edges = edges or Edges()
         self.runtime = self.edges.runtime
         self.incarnation = self.runtime.unique()[:12]
@@ -122,48 +132,54 @@ class MemberProcess:
                 pause = min(pause * 2, 5.0)
 
     def _run(self, stop: Signal, hook: Hook | None) -> int:
-        plane = self._patiently(lambda: MemberPlane(self._plane, self.name, self.incarnation), stop)
-        storage = self.edges.storage(self.config)
-        self._patiently(lambda: owner.check(storage, plane.uid, plane.place(), region=self.config.region), stop)
-        kafka = self.config.resolved_kafka()
+        config, patiently = self.config, partial(self._patiently, stop=stop)
+        plane = self.plane = patiently(lambda: MemberPlane(self._plane, self.name, self.incarnation))
+        self.storage = self.edges.storage(config)
+        patiently(lambda: owner.check(self.storage, plane.uid, plane.place(), region=config.region))
+        kafka = config.resolved_kafka()
         client_id = alarms.client_id(plane.uid, self.name, self.incarnation)
-        admin = self._patiently(lambda: self.edges.admin(kafka, f"{client_id}-admin"), stop)
-        launch = self._patiently(plane.launch, stop)
-        cluster = self._patiently(admin.cluster_id, stop)
+        admin = patiently(lambda: self.edges.admin(kafka, f"{client_id}-admin"))
+        launch, cluster = patiently(plane.launch), patiently(admin.cluster_id)
         row = plane.read(lambda _, row: row)
         if not row.head:  # from the first merge on the group's commits name this region
-            self._patiently(lambda: refuse_anothers(admin, self.config, plane.uid), stop)
-        limit = limits.of(row)
+            patiently(lambda: refuse_anothers(admin, config, plane.uid))
         # A new static process of KIP-848 is refused until the session of the old one ends (docs/clients.md C-R2).
         epochs = has_member_epochs(kafka)
-        static = self.config.static_membership and not epochs
-        instance = f"{self.config.region}-{plane.uid[:8]}-{roster.index(self.name)}" if static else ""
-        since = self._patiently(lambda: self._register(plane, launch, cluster, instance, epochs=epochs), stop)
+        static = config.static_membership and not epochs
+        instance = f"{config.region}-{plane.uid[:8]}-{roster.index(self.name)}" if static else ""
+        since = patiently(lambda: self._register(launch, cluster, instance, epochs=epochs))
+        limit = limits.of(row)
         properties = client_properties(
             kafka,
             limit,
             client_id=client_id,
             instance_id=instance or None,
-            single_topic=self.config.topics is not None and len(self.config.topics) == 1,
-            pattern=self.config.pattern is not None,
+            single_topic=config.topics is not None and len(config.topics) == 1,
+            pattern=config.pattern is not None,
         )
-        parts = self._wire(plane, storage, admin, limit, since, int(properties["max.poll.interval.ms"]) / 1000)
+        self._wire(admin, limit, since, int(properties["max.poll.interval.ms"]) / 1000)
         if hook is not None:
-            hook(parts)
+            hook(self)
         self.edges.settle()
         try:
-            consumer = self._start(parts, properties, stop)
+            consumer = self._start(properties, stop)
         except CrkafkaError as error:  # such as a property that the client does not take
-            self._farewell(plane, sg.Exit(ExitKind.CLEAN if stop.is_set() else ExitKind.FAILED, str(error)))
+            self._farewell(sg.Exit(ExitKind.CLEAN if stop.is_set() else ExitKind.FAILED, str(error)))
             raise
-        return self._leave(parts, consumer, admin, self._live(parts), properties)
+        return self._leave(consumer, admin, self._live(), properties)
 
-    def _wire(
-        self, plane: MemberPlane, storage: Storage, admin: Admin, limit: Limits, since: float, poll_interval: float
-    ) -> Parts:
-        """All parts of this member, none of them started."""
-        config, edges, runtime = self.config, self.edges, self.runtime
-        loop = EventLoop(
+    def _register(self, launch: int, cluster: str, instance: str, *, epochs: bool) -> float:
+        """When the lease began: before it was asked for (SPEC G4)."""
+        config, asked = self.config, self.runtime.now()
+        reads = subscription.dump(config.topics, config.pattern)
+        details = (config.region_index, cluster, config.group_id, self.host, instance, reads, epochs, os.getpid())
+        self.plane.register(members.Registration(self.name, self.incarnation, launch, *details))
+        return asked
+
+    def _wire(self, admin: Admin, limit: Limits, since: float, poll_interval: float) -> None:
+        """Make all parts of this member, and start none."""
+        config, edges, runtime, plane = self.config, self.edges, self.runtime, self.plane
+        loop = self.loop = EventLoop(
             chunk=min(40 * config.max_poll_records, 20_000),
             poll_interval=poll_interval,
             commit_at_drain=config.commit == "drain",
@@ -171,58 +187,39 @@ class MemberProcess:
             name=self.name,
             runtime=runtime,
         )
-        submitter = self._submitter(plane, storage, loop)
-        reporter = Reporter(
+        ids, base = lambda: loop.state.topic_ids, lambda: loop.state.base
+        segments = OpenSegments(
+            self.storage, plane.uid, self.incarnation, config.segment_bytes, ids, base, edges.writer
+        )
+        queue, trigger = MessageQueue(100 * config.max_poll_records, config.queue_bytes), config.trigger.tuples or 0
+        self.submitter = Submitter(queue, segments, loop.post, trigger=trigger, runtime=runtime)
+        self.reporter = Reporter(
             plane,
             loop.post,
             topic_ids=lambda: {topic: info.id for topic, info in admin.topics(loop.state.topic_ids).items()},
             runtime=runtime,
         )
         ends = StallWatch(admin, loop.reading, lambda: loop.troubles.partitions, runtime)
-        resolver = Resolver(config, plane, admin, storage, loop.post, limits=limit, ends=ends, runtime=runtime)
-        observer = Observer(plane, limit, loop.post, runtime=runtime)
-        watchdog = Watchdog(
+        self.resolver = Resolver(
+            config, plane, admin, self.storage, loop.post, limits=limit, ends=ends, runtime=runtime
+        )
+        self.observer = Observer(plane, limit, loop.post, runtime=runtime)
+        self.watchdog = Watchdog(
             plane,
             limit,
             loop.post,
             since=since,
-            metrics=Metrics(loop, submitter, resolver, ends, runtime).take,
-            standstill=lambda: _standstill(loop, submitter, (observer, reporter), limit, runtime.now()),
+            metrics=Metrics(loop, self.submitter, self.resolver, ends, runtime).take,
+            standstill=lambda: _standstill(self, limit, runtime.now()),
             superseded_code=CODES[ExitKind.SUPERSEDED],
             runtime=runtime,
             end_process=edges.end_process,
         )
-        return Parts(self.name, plane, storage, loop, submitter, reporter, resolver, observer, watchdog)
 
-    def _submitter(self, plane: MemberPlane, storage: Storage, loop: EventLoop) -> Submitter:
-        config = self.config
-        queue = MessageQueue(100 * config.max_poll_records, config.queue_bytes)
-        open_segments = OpenSegments(
-            storage,
-            plane.uid,
-            self.incarnation,
-            config.segment_bytes,
-            lambda: loop.state.topic_ids,
-            lambda: loop.state.base,
-            self.edges.writer,
-        )
-        trigger = config.trigger.tuples or 0
-        return Submitter(queue, open_segments, loop.post, trigger=trigger, runtime=self.runtime)
-
-    def _start(self, parts: Parts, properties: Mapping[str, Any], stop: Signal) -> Consumer:
+    def _start(self, properties: Mapping[str, Any], stop: Signal) -> Consumer:
         """Every thread but the event thread, which is the caller's; the consumer comes last."""
-        loop, watchdog = parts.loop, parts.watchdog
+        loop, watchdog = self.loop, self.watchdog
         loop.post(sg.Lease(True))
-        submitter = parts.submitter
-        begun = (
-            submitter,
-            submitter.closer,
-            parts.reporter,
-            parts.resolver,
-            parts.observer,
-            watchdog,
-            watchdog.renewer,
-        )
 
         def leave_when_asked() -> bool:
             if not self.runtime.wait(stop, 60.0):
@@ -230,99 +227,76 @@ class MemberProcess:
             loop.post(sg.Stop())
             return False
 
-        for thread in (*begun, Repeated("stop", leave_when_asked, self.runtime)):
+        threads = (self.submitter, self.submitter.closer, self.reporter, self.resolver, self.observer, watchdog)
+        for thread in (*threads, watchdog.renewer, Repeated("stop", leave_when_asked, self.runtime)):
             self.runtime.start(thread)
-        consumer = self._patiently(lambda: self._consumer(loop, properties), stop)
+        consumer = self._patiently(lambda: self._consumer(properties), stop)
         loop.begin(
             consumer,
-            submitter,
-            parts.reporter,
-            parts.resolver,
-            parts.observer,
-            self._subscribe,
+            self.submitter,
+            self.reporter,
+            self.resolver,
+            self.observer,
+            lambda consumer: consumer.subscribe(self.config.topics or (), pattern=self.config.pattern),
             lambda: self.edges.nudge(properties, self.config),
         )
         return consumer
 
-    def _consumer(self, loop: EventLoop, properties: Mapping[str, Any]) -> Consumer:
+    def _consumer(self, properties: Mapping[str, Any]) -> Consumer:
         """To wait for a token is progress of the event thread, which this is."""
-        loop.progress = self.runtime.now()
+        self.loop.progress = self.runtime.now()
         try:
             return self.edges.consumer(properties)
         except ServiceUnavailable as error:
-            loop.note(error)
+            self.loop.troubles.note(error)
             raise
 
-    def _live(self, parts: Parts) -> sg.Exit:
+    def _live(self) -> sg.Exit:
         """Be the event thread until its end, and end the others."""
         try:
-            self.runtime.repeat(parts.loop)
-            ended = parts.loop.exit or sg.Exit(ExitKind.FAILED, "no exit")
+            self.runtime.repeat(self.loop)
+            ended = self.loop.exit or sg.Exit(ExitKind.FAILED, "no exit")
         except Exception as error:
             _log.exception("the event thread failed")
             ended = sg.Exit(ExitKind.FAILED, f"{type(error).__name__}: {error}")
         finally:
-            parts.watchdog.doom()
-            for thread in (parts.submitter, parts.observer, parts.resolver, parts.reporter):
+            self.watchdog.doom()
+            for thread in (self.submitter, self.observer, self.resolver, self.reporter):
                 thread.end()
         _log.info("%s ends: %s: %s", self.name, ended.kind, ended.why)
         return ended
 
-    def _leave(
-        self, parts: Parts, consumer: Consumer, admin: Admin, ended: sg.Exit, properties: Mapping[str, Any]
-    ) -> int:
+    def _leave(self, consumer: Consumer, admin: Admin, ended: sg.Exit, properties: Mapping[str, Any]) -> int:
         """Leave the control plane and Kafka; the exit code.
 
         Every client ends here, and none is left to Python's way out: where one hangs the watchdog ends the process, and after a clean
         end its host.
         """
-        watchdog = parts.watchdog
+        watchdog = self.watchdog
         if ended.kind is ExitKind.CLEAN:
             watchdog.end()
         # An isolated member reaches no control plane; leaving the group is what matters.
-        superseded = not watchdog.isolated and self._farewell(parts.plane, ended)
+        superseded = not watchdog.isolated and self._farewell(ended)
         code = CODES[ExitKind.SUPERSEDED if superseded else ended.kind]
         watchdog.doom(code)
         consumer.close()
-        if watchdog.isolated or (ended.kind is ExitKind.CLEAN and parts.loop.state.scaled_in):
+        if watchdog.isolated or (ended.kind is ExitKind.CLEAN and self.loop.state.scaled_in):
             self.edges.depart(properties, self.config)
-        if all(self.runtime.ended(asking, 1.0) for asking in (parts.resolver, parts.reporter)):
+        if all(self.runtime.ended(asking, 1.0) for asking in (self.resolver, self.reporter)):
             admin.close()
         watchdog.end()
         return code
 
-    def _register(self, plane: MemberPlane, launch: int, cluster: str, instance: str, *, epochs: bool) -> float:
-        """When the lease began: before it was asked for (SPEC G4)."""
-        config, asked = self.config, self.runtime.now()
-        who = members.Registration(
-            self.name,
-            self.incarnation,
-            launch,
-            config.region_index,
-            cluster,
-            config.group_id,
-            self.host,
-            instance,
-            subscription.dump(config.topics, config.pattern),
-            epochs,
-            os.getpid(),
-        )
-        plane.register(who)
-        return asked
-
-    def _subscribe(self, consumer: Consumer) -> None:
-        consumer.subscribe(self.config.topics or (), pattern=self.config.pattern)
-
-    def _farewell(self, plane: MemberPlane, ended: sg.Exit) -> bool:
+    def _farewell(self, ended: sg.Exit) -> bool:
         """Report the end to SQL, so that it need not wait for the lease; whether a newer process of this name has taken over.
 
         Whatever a superseded process failed of, it is not started again: it would supersede the rightful one (SPEC G3, R7).
         """
         try:
             if ended.kind is ExitKind.CLEAN:
-                plane.leave()
+                self.plane.leave()
             elif ended.kind is ExitKind.FAILED:
-                plane.fail(ended.why)
+                self.plane.fail(ended.why)
         except Superseded:
             return True
         except Lost:
@@ -332,19 +306,18 @@ class MemberProcess:
         return False
 
 
-def _standstill(
-    loop: EventLoop, submitter: Submitter, others: tuple[Observer | Reporter, ...], limit: Limits, now: float
-) -> float:
+def _standstill(member: MemberProcess, limit: Limits, now: float) -> float:
     """For how long a thread has made no progress (SPEC G3).
 
     Closing and dropping segments has the cut's deadline. A database that answers the renewer, but not another thread for a whole
     lease, has lost that thread's connection without a word.
     """
     return max(
-        loop.standstill(),
-        submitter.stuck_for(now),
-        submitter.tidying_for(now) - limit.drain_timeout,
-        *(other.stuck_for(now) - limit.session_timeout for other in others),
+        member.loop.standstill(),
+        member.submitter.stuck_for(now),
+        member.submitter.tidying_for(now) - limit.drain_timeout,
+        member.observer.stuck_for(now) - limit.session_timeout,
+        member.reporter.stuck_for(now) - limit.session_timeout,
     )
 
 
@@ -357,18 +330,24 @@ def main(stdin: TextIO = sys.stdin) -> int:
     logs.begin(order.get("log_level", "INFO"), order.get("log_format", "text"), who=order["name"])
     stop = threading.Event()
     try:
-        config, hook = (
-            RegionConfig.from_json(order["config"]),
-            hook_of(order.get("hook", ""), order.get("hook_argument", "")),
-        )
+        config = RegionConfig.from_json(order["config"])
         if order.get("leash"):
             leash.hold(stdin.fileno(), config, stop)
         else:
             leash.on_signal(stop.set)
-        return run_member(config, order["name"], host=order.get("host", ""), stop=stop, hook=hook)
+        return run_member(config, order["name"], host=order.get("host", ""), stop=stop, hook=_hook_of(order))
     except CrkafkaError as error:
         _log.error("%s", error)
         return CODES[ExitKind.FAILED]
+
+
+def _hook_of(order: Mapping[str, str]) -> Hook | None:
+    """The function `package.module:name` that an order names, with its argument."""
+    if not order.get("hook"):
+        return None
+    module, _, function = order["hook"].partition(":")
+    call = getattr(importlib.import_module(module), function)
+    return lambda member: call(member, order["hook_argument"])
 
 
 def leave(code: int) -> NoReturn:

@@ -55,7 +55,7 @@ class Metrics:
             "stalled": {str(tp): round(ends.stalled[tp]) for tp in some},
             "stalledBecause": {str(tp): ends.reasons[tp] for tp in some if ends.reasons.get(tp)},
             "nStalled": len(ends.stalled),
-            "kafkaAway": loop.kafka_away(),
+            "kafkaAway": loop.troubles.away(),
             "recordsDropped": loop.dropped,
             "recordsUnreadable": loop.unreadable,
             "queueRecords": submitter.queue.records,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from crkafka_core.control import Reader
 from crkafka_core.loop import THREADS, Loop, Runtime
-from crkafka_core.member.lasting import Lasting
+from crkafka_core.member.kafka_troubles import Lasting
 from crkafka_core.model import limits as stored
 from crkafka_core.model.desired import Desired
 from crkafka_core.model.errors import CrkafkaError, NoSuchRegion, SchemaError, ServiceUnavailable, TooOld

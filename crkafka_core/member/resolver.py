@@ -13,7 +13,7 @@ from crkafka_core.kafka.edge import Admin, TopicInfo
 from crkafka_core.kafka.errors import KafkaUnavailable, NotAllowed
 from crkafka_core.loop import THREADS, Loop, Runtime
 from crkafka_core.member import start_positions
-from crkafka_core.member.lasting import REFUSAL_GAP, REFUSED_FOR, Lasting
+from crkafka_core.member.kafka_troubles import REFUSAL_GAP, REFUSED_FOR, Lasting
 from crkafka_core.member.outside_sql import look_outside
 from crkafka_core.member.stall_watch import StallWatch
 from crkafka_core.model.errors import ConfigError, CrkafkaError, NotOwner, ServiceUnavailable

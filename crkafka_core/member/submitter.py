@@ -8,6 +8,7 @@ cut takes its offsets and segments between two of them, under the lock: nothing 
 from __future__ import annotations
 
 import logging
+import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -15,7 +16,6 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from crkafka_core.loop import THREADS, Loop, Runtime
-from crkafka_core.member.closer import Closer
 from crkafka_core.member.message_queue import MessageQueue
 from crkafka_core.member.offsets import OffsetManager
 from crkafka_core.member.open_segments import Handed, OpenSegments
@@ -50,6 +50,38 @@ class Taken:
     leader_epochs: Mapping[TP, int]
     since: float | None = None
     """Since when the gate is shut for the cut; None where permits are given all the time."""
+
+
+class Closer(Loop):
+    """The closing thread: flushes what a cut has taken, while the process thread goes on (SPEC D5)."""
+
+    def __init__(self, runtime: Runtime = THREADS) -> None:
+        super().__init__("closer", runtime)
+        self.todo: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._since: float | None = None
+
+    def do(self, work: Callable[[], None]) -> None:
+        self.todo.put(work)
+
+    def end(self) -> None:
+        self.todo.put(None)
+
+    def busy_for(self, now: float) -> float:
+        """Seconds since the present piece of work began; 0 when idle."""
+        since = self._since
+        return 0.0 if since is None else now - since
+
+    def turn(self, patience: float | None = None) -> bool:
+        try:
+            work = self.todo.get(timeout=patience)
+        except queue.Empty:
+            return True
+        if work is None:
+            return False
+        self._since = self._runtime.now()
+        work()
+        self._since = None
+        return True
 
 
 class Submitter(Loop):

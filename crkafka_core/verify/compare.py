@@ -188,8 +188,8 @@ def _first_headers(tp: TP, produced: Mapping[int, Headers], landed: pa.ChunkedAr
         findings.note(f"{tp}: the headers of {plural(refused, 'record')} cannot be read, and were not compared")
     with_headers = set(np.flatnonzero(landed.is_valid().to_numpy()).tolist())
     for row in sorted(with_headers | produced.keys()):
-        expected = produced.get(row, [])
-        if expected is not None and expected != [(each["key"], each["value"]) for each in landed[row].as_py() or []]:
+        expected, headers = produced.get(row, []), landed[row].as_py() or []
+        if expected not in (None, [(each["key"].partition("\0")[0], each["value"]) for each in headers]):
             return row
     return None
 

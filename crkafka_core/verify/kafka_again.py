@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import pyarrow as pa
 from confluent_kafka import KafkaError, Message, TopicPartition
 
 from crkafka_core.kafka import clients
 from crkafka_core.kafka.errors import UNREADABLE, VANISHED, error_of
-from crkafka_core.kafka.headers import read_headers
+from crkafka_core.kafka.messages import headers_of
 from crkafka_core.kafka.properties import reader_properties
 from crkafka_core.model.errors import DataLoss, ServiceUnavailable
 from crkafka_core.model.offsets import TP
@@ -23,7 +22,7 @@ _PATIENCE = 60.0
 """Seconds without a new record after which reading fails."""
 _MICROS = range(-(2**63), 2**63)
 Headers = list[tuple[str, bytes | None]] | None
-"""The headers of one record; None if they cannot be read."""
+"""The headers of one record by the client's own method, which cuts names at a NUL; None if they cannot be read."""
 
 
 class KafkaAgain:
@@ -43,7 +42,7 @@ class KafkaAgain:
         rows = 0
         for records in self._records(tp, start, stop):
             pieces.append(_table(records))
-            headers |= {rows + i: each for i, each in enumerate(_headers(records)) if each != []}
+            headers |= {rows + i: each for i, each in enumerate(map(headers_of, records)) if each != []}
             rows += len(records)
         return pa.concat_tables(pieces).combine_chunks(), headers
 
@@ -89,24 +88,3 @@ def _table(records: Sequence[Message]) -> pa.Table:
         "timestampType": [kind - 1 for kind, _ in times],
     }
     return pa.table({name: pa.array(values, SCHEMA.field(name).type) for name, values in columns.items()})
-
-
-def _headers(records: Sequence[Message]) -> list[Headers]:
-    """Headers by the client's own method, which shares nothing with the code that made the landed rows.
-
-    Names that it cuts, or at which it ends the process, are read as Kafka's Java client reads them (docs/clients.md C-K20, C-K22).
-    """
-    read = read_headers(records)
-    counts = read.counts.tolist() if read.counts is not None else [0] * len(records)
-    entries = iter(zip(map(bytes.decode, read.names), read.values, strict=True))
-    result: list[Headers] = []
-    for row, message in enumerate(records):
-        headers = [next(entries) for _ in range(counts[row])]
-        plain = all(name.isascii() and "\0" not in name for name, _ in headers)
-        result.append(None if row in read.unreadable else _own(message) if plain else headers)
-    return result
-
-
-def _own(message: Message) -> list[tuple[str, bytes | None]]:
-    headers: Any = message.headers() or ()
-    return [(name, value.encode() if isinstance(value, str) else value) for name, value in headers]

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from crkafka_core.member.main import run_member
-from crkafka_core.member.parts import Parts
+from crkafka_core.member.main import MemberProcess, run_member
 from crkafka_core.model.errors import NoSuchCheckpoint
 from crkafka_core.model.offsets import TP
 from crkafka_core.plane import reading
@@ -170,9 +169,9 @@ def test_D5_records_flow_while_a_cut_is_open(scenario: Make) -> None:
     s = scenario(begin=False, rate=0, members=1, partitions=2, session=8.0, max_poll_records=2)
     s.generator.send(s.topics[0], ROWS, partitions=2)
     times: list[float] = []
-    wired: list[Parts] = []
+    wired: list[MemberProcess] = []
 
-    def hook(parts: Parts) -> None:
+    def hook(parts: MemberProcess) -> None:
         write, close = parts.submitter._write, parts.submitter._close
 
         def noted(batch: Any, stamp: Any) -> None:

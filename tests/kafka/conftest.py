@@ -9,7 +9,7 @@ import pytest
 
 from crkafka_core.dev.kafka import KafkaCluster
 from crkafka_core.kafka.consumer import GroupConsumer
-from crkafka_core.kafka.events import Polled
+from crkafka_core.kafka.edge import Polled
 from crkafka_core.kafka.native.library import SWITCH, load
 from crkafka_core.kafka.properties import client_properties
 from crkafka_core.model.limits import Limits

@@ -19,12 +19,10 @@ from confluent_kafka import KafkaError, Message
 from crkafka_core.dev.find_java import find_java
 from crkafka_core.dev.jars import KAFKA
 from crkafka_core.dev.kafka import KafkaCluster
-from crkafka_core.kafka import headers
 from crkafka_core.kafka.errors import RecordUnreadable
 from crkafka_core.kafka.messages import Taken, taken
 from crkafka_core.kafka.range_reader import RangeReader
 from crkafka_core.model.offsets import TP
-from crkafka_core.segments.batch import Unreadable
 from crkafka_core.testing.pytest_services import unique
 from tests.kafka.conftest import BOTH_WAYS, MakeProbe, Probe
 from tests.kafka.raw_producer import GZIP, Record, crc32c, produce
@@ -53,12 +51,15 @@ def odd_topic(kafka: KafkaCluster) -> tuple[str, list[str]]:
 
 @BOTH_WAYS
 def test_84_each_record_lands_as_the_java_client_reads_it(
-    kafka: KafkaCluster, odd_topic: tuple[str, list[str]], probe: MakeProbe
+    kafka: KafkaCluster, odd_topic: tuple[str, list[str]], probe: MakeProbe, way: str
 ) -> None:
+    """Only the native edge reads headers with any name."""
     topic, as_java = odd_topic
     assert len(as_java) > 300
     member = _read_all(probe, topic, len(as_java))
-    assert [_line(row) for row in _rows(member)] == [_without_beyond(line) for line in as_java]
+    parts = None if way == "native" else 5
+    landed, expected = ([line.split()[:parts] for line in lines] for lines in (map(_line, _rows(member)), as_java))
+    assert landed == [_without_beyond(" ".join(line)).split() for line in expected]
     with RangeReader({"bootstrap.servers": kafka.bootstrap}) as reader:
         again = [row for batch in reader.read(TP(topic, 0), 0, len(as_java)) for row in _plain(batch.pieces())]
     assert [_line(row) for row in again] == [_line(row) for row in _rows(member)]
@@ -77,22 +78,19 @@ def test_84_a_time_that_microseconds_cannot_say_is_null_and_told(
 
 
 @pytest.mark.parametrize("way", ["objects"], indirect=True)
-def test_73_with_another_layout_of_the_client_a_record_lands_with_null_headers_and_is_told(
-    kafka: KafkaCluster, new_topic: NewTopic, probe: MakeProbe, monkeypatch: pytest.MonkeyPatch
+def test_73_without_the_native_edge_a_header_name_that_is_not_utf_8_makes_the_headers_null_and_is_reported(
+    kafka: KafkaCluster, new_topic: NewTopic, probe: MakeProbe
 ) -> None:
-    monkeypatch.setattr(headers, "_layout_is_known", lambda: False)
+    """A call of `headers()` that the interpreter has specialised does not notice the error, and ends the process."""
     topic = new_topic(1, config=ANY_TIME)
     fine = Record(b"1", headers=((b"a", b"\xff"), (b"b", None)))
-    produce(kafka.bootstrap, topic, [[fine, Record(b"2", headers=((b"\xff", b"v"),)), Record(b"3")]])
-    member = _read_all(probe, topic, 3)
-    assert [row["headers"] for row in _rows(member)] == [
-        [{"key": "a", "value": b"\xff"}, {"key": "b", "value": None}],
-        None,
-        None,
-    ]
-    (told,) = [u for polled in member.polled if polled.batch for u in polled.batch.unreadable]
-    assert isinstance(told, Unreadable)
-    assert (told.tp, told.offset) == (TP(topic, 0), 1)
+    odd = Record(b"2", headers=((b"\xff", b"v"), (b"n", b"v")))
+    produce(kafka.bootstrap, topic, [[fine, *[odd] * 100, Record(b"3")]])
+    member = _read_all(probe, topic, 102)
+    read = [{"key": "a", "value": b"\xff"}, {"key": "b", "value": None}]
+    assert [row["headers"] for row in _rows(member)] == [read, *[None] * 101]
+    unreadable = [u for polled in member.polled if polled.batch for u in polled.batch.unreadable]
+    assert [(u.tp, u.offset) for u in unreadable] == [(TP(topic, 0), offset) for offset in range(1, 101)]
 
 
 @pytest.mark.parametrize("part", ["value", pytest.param("key", marks=pytest.mark.soak)])

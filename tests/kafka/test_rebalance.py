@@ -18,10 +18,9 @@ from crkafka_core.dev.kafka import KafkaCluster
 from crkafka_core.kafka import consumer
 from crkafka_core.kafka.admin import KafkaAdmin
 from crkafka_core.kafka.commits import Commits
-from crkafka_core.kafka.consumer import GroupConsumer
-from crkafka_core.kafka.edge import Committed
+from crkafka_core.kafka.consumer import GroupConsumer, generation_of
+from crkafka_core.kafka.edge import Committed, Polled
 from crkafka_core.kafka.errors import Fenced, GroupRebalanced, KafkaUnavailable, NotAllowed, PolledTooLate
-from crkafka_core.kafka.events import Polled, generation_of
 from crkafka_core.kafka.group import report
 from crkafka_core.kafka.native.library import handle, librdkafka
 from crkafka_core.kafka.properties import client_properties

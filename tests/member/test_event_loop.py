@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from crkafka_core.kafka.edge import Kind, Polled, Rebalance
 from crkafka_core.kafka.errors import KafkaFailed
-from crkafka_core.kafka.events import Kind, Polled, Rebalance
 from crkafka_core.member.event_loop import EventLoop
 from crkafka_core.member.message_queue import MessageQueue
 from crkafka_core.member.submitter import Submitter, Taken

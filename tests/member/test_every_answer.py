@@ -16,6 +16,7 @@ from confluent_kafka import KafkaError
 from crkafka_core.kafka import consumer as consumer_module
 from crkafka_core.kafka.commits import Commits
 from crkafka_core.kafka.consumer import GroupConsumer
+from crkafka_core.kafka.edge import Kind
 from crkafka_core.kafka.errors import (
     REACTIONS,
     UNREADABLE,
@@ -26,7 +27,6 @@ from crkafka_core.kafka.errors import (
     NotAllowed,
     PolledTooLate,
 )
-from crkafka_core.kafka.events import Kind
 from crkafka_core.kafka.messages import Failure, Taken
 from crkafka_core.loop import Threads
 from crkafka_core.member.event_loop import EventLoop
@@ -191,7 +191,7 @@ def test_92_whatever_the_group_answers_a_member_without_partitions_it_waits_and_
         member.assign()
         assert not member.asked_for(sg.AskReset), told
         member.run(5.0)
-        assert member.loop.state.held == frozenset(TPS) and member.loop.kafka_away() == "", told
+        assert member.loop.state.held == frozenset(TPS) and member.loop.troubles.away() == "", told
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_x11_a_refusal_that_the_client_would_repeat_and_does_not_is_over(
     member.failures, member.text = {GROUP: code}, text
     member.run(5.0)
     member.failures = {}
-    assert member.loop.kafka_away()
+    assert member.loop.troubles.away()
     member.run(120.0)
     assert bool(member.asked_for(sg.Halt)) is stops, member.asked.effects
 
@@ -239,12 +239,12 @@ def test_x11_a_refusal_that_is_reported_once_stands_until_partitions_come(client
     member.run(5.0)
     member.failures = {}
     member.run(50.0)
-    assert "GROUP_AUTHORIZATION_FAILED" in member.loop.kafka_away() and not member.asked_for(sg.Halt)
+    assert "GROUP_AUTHORIZATION_FAILED" in member.loop.troubles.away() and not member.asked_for(sg.Halt)
     member.run(20.0)
     assert len(member.asked_for(sg.Halt)) == 1
     member.assign()
     member.run(5.0)
-    assert member.loop.kafka_away() == ""
+    assert member.loop.troubles.away() == ""
 
 
 @pytest.mark.parametrize("code", sorted(UNREADABLE))

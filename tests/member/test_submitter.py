@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from crkafka_core.loop import Threads, Turns
-from crkafka_core.member.closer import Closer
 from crkafka_core.member.message_queue import MessageQueue
 from crkafka_core.member.open_segments import Handed
-from crkafka_core.member.submitter import Submitter
+from crkafka_core.member.submitter import Closer, Submitter
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import ResetCause
 from crkafka_core.model.segment import ClosedSegment

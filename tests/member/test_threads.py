@@ -18,10 +18,9 @@ from crkafka_core.kafka.errors import KafkaUnavailable, NotAllowed
 from crkafka_core.loop import Signal, Threads
 from crkafka_core.member import watchdog
 from crkafka_core.member.edges import Edges
-from crkafka_core.member.lasting import REFUSED_FOR
+from crkafka_core.member.kafka_troubles import REFUSED_FOR
 from crkafka_core.member.main import MemberProcess
 from crkafka_core.member.observer import LossWatch, Observer
-from crkafka_core.member.parts import Parts
 from crkafka_core.member.reporter import Reporter
 from crkafka_core.member.watchdog import Watchdog
 from crkafka_core.model.errors import ConfigError, ServiceUnavailable, TooOld
@@ -339,7 +338,7 @@ NEW_GROUP = SimpleNamespace(
 """Kafka, as an admin client shows it, where the group has no member and no commit."""
 
 
-def ends(plane: ControlPlane, edges: Edges, begun: list[Parts], refusal: str, **kafka: str) -> None:
+def ends(plane: ControlPlane, edges: Edges, begun: list[MemberProcess], refusal: str, **kafka: str) -> None:
     """A member that is started ends with this refusal."""
     kafka = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", **kafka}
     try:
@@ -377,7 +376,7 @@ def test_x11_a_member_that_starts_waits_while_kafka_refuses_its_login(
 
 def test_x11_a_member_waits_for_the_token_of_its_clients(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who gives tokens may be away when a member starts, also between its two clients."""
-    edges, begun, asked = Edges(), list[Parts](), list[str]()
+    edges, begun, asked = Edges(), list[MemberProcess](), list[str]()
     admin = SimpleNamespace(close=lambda: None, **vars(NEW_GROUP))
 
     def made(kind: str, client: Any) -> Any:
@@ -385,7 +384,7 @@ def test_x11_a_member_waits_for_the_token_of_its_clients(plane: ControlPlane, mo
         if asked.count(kind) == 1:
             raise KafkaUnavailable("no token")
         if client is None:
-            assert begun[0].loop.kafka_away() == "no token"
+            assert begun[0].loop.troubles.away() == "no token"
             assert begun[0].loop.standstill() < 1, "to wait is progress"
             raise ConfigError("that was enough")
         return client
@@ -401,7 +400,7 @@ def test_g3_a_member_whose_client_takes_no_such_property_says_so_to_sql(
     plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`crkafka check` had found it; else a process dies at each start, and nobody could see of what."""
-    edges, begun = Edges(), list[Parts]()
+    edges, begun = Edges(), list[MemberProcess]()
     monkeypatch.setattr(edges, "admin", lambda *_: NEW_GROUP, raising=False)
     monkeypatch.setattr(edges, "settle", lambda: None, raising=False)
     refusal = r'kafka: Invalid value "read_comitted" for .*"isolation\.level"\.'

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from crkafka_core.kafka.consumer import GroupConsumer
+from crkafka_core.kafka.edge import Polled
 from crkafka_core.kafka.errors import Fenced, GroupRebalanced, KafkaFailed, KafkaUnavailable
-from crkafka_core.kafka.events import Polled
+from crkafka_core.member.main import MemberProcess
 from crkafka_core.member.open_segments import OpenSegments
-from crkafka_core.member.parts import Parts
 from crkafka_core.model.errors import CrkafkaError, ServiceUnavailable
 from crkafka_core.protocol import signals as sg
 from crkafka_core.segments import local
@@ -136,7 +136,7 @@ class _Inside:
             time.sleep(float(action[6:]))
 
 
-def install(parts: Parts, folder: str) -> None:
+def install(parts: MemberProcess, folder: str) -> None:
     """The hook of a host's order: wraps what the points are about."""
     inside = _Inside(Path(folder), parts.name)
     wanted: set[str] = set()
@@ -190,7 +190,7 @@ def _around(
     setattr(owner, name, wrapped)
 
 
-def _sql(parts: Parts, inside: _Inside) -> None:
+def _sql(parts: MemberProcess, inside: _Inside) -> None:
     def refuse() -> None:
         if inside.action_at(SQL):
             raise ServiceUnavailable(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from crkafka_core.member.parts import Parts
+from crkafka_core.member.main import MemberProcess
 from crkafka_core.model.rows import Event, Reset, ResetCause
 from tests.rigs.simulation import Fault, History, Plan, simulate
 from tests.rigs.simulation.faults import EPOCH
@@ -150,7 +150,7 @@ def first(world: World) -> SimulatedMember:
     return world.processes[0]
 
 
-def parts(world: World) -> Parts:
+def parts(world: World) -> MemberProcess:
     """Of the first member."""
     found = first(world).parts
     assert found is not None
@@ -161,7 +161,7 @@ def ask_for_a_reset(world: World) -> None:
     world.person.ask(Fault(AT, "reset"))
 
 
-def hang(world: World, thread: str, busy: Callable[[Parts], bool] = lambda _: True) -> float:
+def hang(world: World, thread: str, busy: Callable[[MemberProcess], bool] = lambda _: True) -> float:
     """The first member's thread stands still, as soon as it is at what may hang; since when."""
     while not busy(parts(world)):
         world.scheduler.sleep(0.005)

@@ -36,15 +36,6 @@ _HANDLE_AT = object.__basicsize__
 """Address of librdkafka's handle in a `Consumer`: right after Python's object header."""
 
 
-class Functions(ctypes.Structure):
-    """librdkafka's functions, in the order of `edge.c`."""
-
-    _fields_ = [
-        (name, ctypes.c_void_p)
-        for name in ("consume", "timestamp", "headers", "header", "topic_name", "destroy", "leader_epoch")
-    ]
-
-
 _NAMES = {
     "consume": "rd_kafka_consume_batch_queue",
     "timestamp": "rd_kafka_message_timestamp",
@@ -54,6 +45,13 @@ _NAMES = {
     "destroy": "rd_kafka_message_destroy",
     "leader_epoch": "rd_kafka_message_leader_epoch",
 }
+"""Fields of `library` in edge.c, in its order, and librdkafka's functions in them."""
+
+
+class Functions(ctypes.Structure):
+    """librdkafka's functions, as edge.c takes them."""
+
+    _fields_ = [(field, ctypes.c_void_p) for field in _NAMES]
 
 
 @dataclass(frozen=True)

@@ -16,15 +16,13 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from confluent_kafka import KafkaError, Message
 
-from crkafka_core.kafka import convert
-from crkafka_core.kafka.headers import java_text
+from crkafka_core.kafka.columns import Buffers, batch_of, java_text, packed
 from crkafka_core.kafka.messages import TOO_MANY_BYTES, Failure, Records, Taken, taken
 from crkafka_core.kafka.native.library import Library, handle, load
 from crkafka_core.model.offsets import TP
-from crkafka_core.segments.batch import HEADERS, SCHEMA, Batch, Run
+from crkafka_core.segments.batch import Run
 
 MOST_BYTES = 8 * 1024 * 1024
 """Bytes of keys, values and headers at which a batch is full."""
@@ -43,34 +41,27 @@ def records_of(consumer: Any) -> Records:
 
 
 class _Sizes(ctypes.Structure):
+    """`sizes` of edge.c."""
+
     _fields_ = [
         (name, ctypes.c_int64)
         for name in (
-            *("records", "errors", "runs"),
-            *("key_bytes", "null_keys", "value_bytes", "null_values"),
+            *("records", "errors", "runs", "key_bytes", "null_keys", "value_bytes", "null_values"),
             *("with_headers", "headers", "name_bytes", "header_bytes", "null_header_values", "bad_headers"),
         )
     ]
 
-    @property
-    def bytes(self) -> int:
-        return int(self.key_bytes + self.value_bytes + self.name_bytes + self.header_bytes)
-
 
 class _Columns(ctypes.Structure):
+    """`columns` of edge.c."""
+
     _fields_ = [
-        *(
-            (name, ctypes.c_void_p)
-            for name in (
-                *("partition", "kind", "offset", "millis"),
-                *("key_ends", "value_ends", "keys", "values", "key_valid", "value_valid"),
-                *("header_ends", "name_ends", "header_value_ends"),
-                *("header_valid", "names", "header_values", "header_value_valid"),
-                *("runs", "topics", "errors", "error_texts", "bad_headers"),
-            )
-        ),
-        ("topic_count", ctypes.c_int64),
-        ("bad_names", ctypes.c_int64),
+        *((name, ctypes.c_void_p) for name in ("partition", "kind", "offset", "millis", "key_ends", "value_ends")),
+        *((name, ctypes.c_void_p) for name in ("keys", "values", "key_valid", "value_valid")),
+        *((name, ctypes.c_void_p) for name in ("header_ends", "name_ends", "header_value_ends", "header_valid")),
+        *((name, ctypes.c_void_p) for name in ("names", "header_values", "header_value_valid")),
+        *((name, ctypes.c_void_p) for name in ("runs", "topics", "errors", "error_texts", "bad_headers")),
+        *((name, ctypes.c_int64) for name in ("topic_count", "bad_names")),
     ]
 
 
@@ -116,15 +107,18 @@ class NativeRecords(Records):
         )
         if count <= 0:
             return Taken()
+        size = sizes.key_bytes + sizes.value_bytes + sizes.name_bytes + sizes.header_bytes
         # With one record per call only the last record of a batch exceeds MOST_BYTES, by any size.
-        if sizes.records > 1 and sizes.bytes > (TOO_MANY_BYTES if self._at_once > 1 else _LAST_END):
+        if sizes.records > 1 and size > (TOO_MANY_BYTES if self._at_once > 1 else _LAST_END):
             edge.drop(functions, self._pointers, count)
             self._at_once = 1
             return Taken(lost=True)
         self._at_once = min(2 * self._at_once, _AT_ONCE)
-        buffers = _Buffers(sizes)
-        edge.fill(functions, self._pointers, count, ctypes.byref(buffers.columns), buffers.seen.ctypes.data)
-        return buffers.taken()
+        buffers = _buffers(sizes)
+        columns = _Columns(**{name: buffer.ctypes.data for name, buffer in buffers.items()})
+        seen = np.empty(sizes.runs + sizes.errors, np.uintp)
+        edge.fill(functions, self._pointers, count, ctypes.byref(columns), seen.ctypes.data)
+        return _taken(buffers, sizes, columns)
 
     def close(self) -> None:
         """Return the partitions to the consumer's queue, and end ours while the client still lives."""
@@ -144,122 +138,48 @@ class NativeRecords(Records):
         kafka.rd_kafka_queue_destroy(own)
 
 
-class _Buffers:
-    """The columns of one batch while they are filled."""
+def _buffers(sizes: _Sizes) -> Buffers:
+    """Buffers of these sizes; what no record needs is left out. Bits of validity, and the names of topics, are zero at first."""
+    rows, headers, errors = sizes.records, sizes.headers, sizes.errors
+    counts: dict[Any, dict[str, int]] = {
+        np.int32: {"partition": rows, "kind": rows, "key_ends": rows + 1, "value_ends": rows + 1},
+        np.int64: {"offset": rows, "millis": rows, "runs": 6 * sizes.runs, "errors": 6 * errors},
+        np.uint8: {"keys": sizes.key_bytes, "values": sizes.value_bytes, "error_texts": _ERROR_BYTES * errors},
+    }
+    bits = {"key_valid": rows * bool(sizes.null_keys), "value_valid": rows * bool(sizes.null_values)}
+    if headers:
+        counts[np.int32] |= {"header_ends": rows + 1, "name_ends": headers + 1, "header_value_ends": headers + 1}
+        counts[np.uint8] |= {"names": sizes.name_bytes, "header_values": sizes.header_bytes}
+        bits |= {"header_valid": rows, "header_value_valid": headers * bool(sizes.null_header_values)}
+    if sizes.bad_headers:
+        counts[np.int64]["bad_headers"] = sizes.bad_headers
+    made = {name: np.empty(count, kind) for kind, named in counts.items() for name, count in named.items()}
+    made |= {name: np.zeros((count + 7) // 8, np.uint8) for name, count in bits.items() if count}
+    return {**made, "topics": np.zeros(_TOPIC_BYTES * (sizes.runs + errors), np.uint8)}
 
-    def __init__(self, sizes: _Sizes) -> None:
-        self._sizes = sizes
-        self._arrays: dict[str, np.ndarray] = {}
-        self.columns = _Columns()
-        rows, headers = sizes.records, sizes.headers
-        for name, kind in (("partition", np.int32), ("kind", np.int32), ("offset", np.int64), ("millis", np.int64)):
-            self._make(name, kind, rows)
-        self._make("key_ends", np.int32, rows + 1)
-        self._make("value_ends", np.int32, rows + 1)
-        self._make("keys", np.uint8, sizes.key_bytes)
-        self._make("values", np.uint8, sizes.value_bytes)
-        if sizes.null_keys:
-            self._bits("key_valid", rows)
-        if sizes.null_values:
-            self._bits("value_valid", rows)
-        if headers:
-            self._make("header_ends", np.int32, rows + 1)
-            self._bits("header_valid", rows)
-            self._make("name_ends", np.int32, headers + 1)
-            self._make("header_value_ends", np.int32, headers + 1)
-            self._make("names", np.uint8, sizes.name_bytes)
-            self._make("header_values", np.uint8, sizes.header_bytes)
-            if sizes.null_header_values:
-                self._bits("header_value_valid", headers)
-        most = sizes.runs + sizes.errors
-        self._make("runs", np.int64, 6 * sizes.runs)
-        self.seen = np.empty(most, np.uintp)
-        self._topics = np.zeros(_TOPIC_BYTES * most, np.uint8)
-        self._arrays["topics"] = self._topics
-        self._make("errors", np.int64, 6 * sizes.errors)
-        self._make("error_texts", np.uint8, _ERROR_BYTES * sizes.errors)
-        if sizes.bad_headers:
-            self._make("bad_headers", np.int64, sizes.bad_headers)
-        for name, array in self._arrays.items():
-            setattr(self.columns, name, array.ctypes.data)
 
-    def _make(self, name: str, kind: Any, count: int) -> None:
-        self._arrays[name] = np.empty(count, kind)
-
-    def _bits(self, name: str, count: int) -> None:
-        self._arrays[name] = np.zeros((count + 7) // 8, np.uint8)
-
-    def taken(self) -> Taken:
-        """The batch and failures of the filled buffers."""
-        names = [
-            self._topics[i * _TOPIC_BYTES : (i + 1) * _TOPIC_BYTES].tobytes().rstrip(b"\0").decode()
-            for i in range(self.columns.topic_count)
-        ]
-        failures = tuple(self._failure(i, names) for i in range(self._sizes.errors))
-        return Taken(self._batch(names) if self._sizes.records else None, failures)
-
-    def _failure(self, index: int, names: list[str]) -> Failure:
-        code, topic, partition, offset, length, before = self._arrays["errors"][6 * index : 6 * index + 6].tolist()
-        text = self._arrays["error_texts"][_ERROR_BYTES * index :][:length].tobytes().decode(errors="replace")
+def _taken(buffers: Buffers, sizes: _Sizes, columns: _Columns) -> Taken:
+    """The batch and failures of the filled buffers."""
+    names = [
+        buffers["topics"][i * _TOPIC_BYTES : (i + 1) * _TOPIC_BYTES].tobytes().rstrip(b"\0").decode()
+        for i in range(columns.topic_count)
+    ]
+    failures = []
+    for i, numbers in enumerate(buffers["errors"].reshape(-1, 6).tolist()):
+        code, topic, partition, offset, length, before = numbers
+        text = buffers["error_texts"][_ERROR_BYTES * i :][:length].tobytes().decode(errors="replace")
         error = KafkaError(code, text) if text else KafkaError(code)
-        return Failure(TP(names[topic], partition), offset, error, before)
-
-    def _batch(self, names: list[str]) -> Batch:
-        rows, sizes, arrays = self._sizes.records, self._sizes, self._arrays
-        numbers = arrays["runs"].reshape(-1, 6).tolist()
-        stops = [*(run[2] for run in numbers[1:]), rows]
-        runs = tuple(
-            Run(TP(names[topic], partition), start, stop, first, after, leader_epoch=epoch)
-            for (topic, partition, start, first, after, epoch), stop in zip(numbers, stops, strict=True)
-        )
-        times, beyond = convert.timestamp_column(arrays["kind"], arrays["millis"])
-        columns = [
-            self._binary(pa.binary(), rows, "key", sizes.null_keys),
-            self._binary(pa.binary(), rows, "value", sizes.null_values),
-            _topic_column(runs, rows),
-            convert.fixed(pa.int32(), arrays["partition"]),
-            convert.fixed(pa.int64(), arrays["offset"]),
-            times,
-            convert.fixed(pa.int32(), arrays["kind"] - 1),
-            self._headers(rows),
-        ]
-        bad = dict.fromkeys(arrays["bad_headers"].tolist(), _BAD_HEADERS) if sizes.bad_headers else {}
-        failed = convert.unreadable(bad | beyond, runs, arrays["offset"])
-        return Batch(pa.RecordBatch.from_arrays(columns, schema=SCHEMA), runs, failed)
-
-    def _binary(self, kind: pa.DataType, count: int, name: str, nulls: int) -> pa.Array:
-        if nulls == count:
-            return pa.nulls(count, kind)
-        validity = pa.py_buffer(self._arrays[f"{name}_valid"]) if nulls else None
-        ends, data = pa.py_buffer(self._arrays[f"{name}_ends"]), pa.py_buffer(self._arrays[f"{name}s"])
-        return pa.Array.from_buffers(kind, count, [validity, ends, data], nulls)
-
-    def _headers(self, rows: int) -> pa.Array:
-        """Null for a record without headers, as in Spark."""
-        sizes, arrays = self._sizes, self._arrays
-        if not sizes.headers:
-            return pa.nulls(rows, HEADERS)
-        if self.columns.bad_names:
-            names = self._mended_names()
-        else:
-            buffers = [None, pa.py_buffer(arrays["name_ends"]), pa.py_buffer(arrays["names"])]
-            names = pa.Array.from_buffers(pa.string(), sizes.headers, buffers, 0)
-        values = self._binary(pa.binary(), sizes.headers, "header_value", sizes.null_header_values)
-        entries = pa.StructArray.from_arrays([names, values], fields=list(HEADERS.value_type))
-        validity, ends = pa.py_buffer(arrays["header_valid"]), pa.py_buffer(arrays["header_ends"])
-        return pa.Array.from_buffers(HEADERS, rows, [validity, ends], rows - sizes.with_headers, children=[entries])
-
-    def _mended_names(self) -> pa.Array:
-        """Header names of which some are not UTF-8, decoded as by Kafka's Java client."""
-        ends, whole = self._arrays["name_ends"].tolist(), self._arrays["names"].tobytes()
-        mended = [java_text(whole[a:b]) for a, b in pairwise(ends)]
-        return pa.array(mended, pa.string(), from_pandas=False)
-
-
-def _topic_column(runs: tuple[Run, ...], rows: int) -> pa.Array:
-    names = [run.tp.topic.encode() for run in runs]
-    lengths = np.repeat(np.fromiter(map(len, names), np.int32, len(runs)), [run.rows for run in runs])
-    ends = np.zeros(rows + 1, np.int32)
-    np.cumsum(lengths, out=ends[1:])
-    text = b"".join(name * run.rows for name, run in zip(names, runs, strict=True))
-    return pa.Array.from_buffers(pa.string(), rows, [None, pa.py_buffer(ends), pa.py_buffer(text)], 0)
+        failures.append(Failure(TP(names[topic], partition), offset, error, before))
+    if not sizes.records:
+        return Taken(failures=tuple(failures))
+    if columns.bad_names:
+        whole = buffers["names"].tobytes()
+        buffers |= packed("name", [java_text(whole[a:b]).encode() for a, b in pairwise(buffers["name_ends"].tolist())])
+    numbers = buffers["runs"].reshape(-1, 6).tolist()
+    stops = [*(run[2] for run in numbers[1:]), sizes.records]
+    runs = tuple(
+        Run(TP(names[topic], partition), start, stop, first, after, leader_epoch=epoch)
+        for (topic, partition, start, first, after, epoch), stop in zip(numbers, stops, strict=True)
+    )
+    bad_headers = buffers["bad_headers"].tolist() if sizes.bad_headers else ()
+    return Taken(batch_of(buffers, runs, dict.fromkeys(bad_headers, _BAD_HEADERS)), tuple(failures))

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from crkafka_core.kafka.commits import chunks
-from crkafka_core.kafka.edge import Committed, Isolation, TopicInfo
+from crkafka_core.kafka.edge import Committed, Isolation, Kind, Polled, Rebalance, TopicInfo
 from crkafka_core.kafka.errors import (
     Fenced,
     GroupRebalanced,
@@ -19,7 +19,6 @@ from crkafka_core.kafka.errors import (
     RecordUnreadable,
     TopicGone,
 )
-from crkafka_core.kafka.events import Kind, Polled, Rebalance
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.offsets import TP
 from crkafka_core.protocol.signals import Outcome

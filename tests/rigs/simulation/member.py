@@ -12,7 +12,6 @@ from crkafka_core.member.edges import Edges
 from crkafka_core.member.exit_codes import CODES
 from crkafka_core.member.main import MemberProcess
 from crkafka_core.member.open_segments import Handed, OpenSegments
-from crkafka_core.member.parts import Parts
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.segment import SegmentName
@@ -47,7 +46,7 @@ class SimulatedMember(Owner, Edges):
         self.code: int | None = None
         self.kafka_cut_until = 0.0
         self.clients: list[Client] = []
-        self.parts: Parts | None = None
+        self.parts: MemberProcess | None = None
         self.written: dict[TP, int] = {}
         """Where the tuples leave off that it has written since its segments were handed over or dropped."""
         self.left_off: dict[TP, int] = {}
@@ -68,7 +67,7 @@ class SimulatedMember(Owner, Edges):
             code = CODES[ExitKind.FAILED]
         self.end_process(code)
 
-    def _hook(self, parts: Parts) -> None:
+    def _hook(self, parts: MemberProcess) -> None:
         """Note what the machine hears and answers. Why a process ends is judged by what follows, a mistake of the program apart."""
         self.parts = parts
         loop, step = parts.loop, parts.loop._step

@@ -15,11 +15,10 @@ from typing import Any
 from greenlet import getcurrent, greenlet
 
 from crkafka_core.loop import Loop, Signal, Turns
-from crkafka_core.member.closer import Closer
 from crkafka_core.member.event_loop import EventLoop
 from crkafka_core.member.reporter import Reporter
 from crkafka_core.member.resolver import Resolver
-from crkafka_core.member.submitter import Submitter
+from crkafka_core.member.submitter import Closer, Submitter
 from crkafka_core.member.watchdog import Watchdog
 
 WAITS_BY_ITSELF: dict[type, tuple[float, Callable[[Any], bool]]] = {
