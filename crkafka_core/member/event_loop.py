@@ -281,12 +281,10 @@ class EventLoop:
                 self.ends = {}
             case sg.Requeue(stamp):
                 self._submitter.clear(stamp, drop=False)
-                self.ends = {}  # what was met may not be submitted yet: it is met again (SPEC V3)
                 return self._sought(stamp, self._submitter.nexts(), self._submitter.leader_epochs())
             case sg.Seek(stamp, offsets, leader_epochs, landed):
                 self._landed = None if landed is None else dict(landed)
                 self._submitter.place(stamp, offsets, leader_epochs)
-                self.ends = {}
                 return self._sought(stamp, offsets, leader_epochs)
             case sg.Resolve():
                 self._resolver.ask(effect)
@@ -318,6 +316,7 @@ class EventLoop:
 
     def _sought(self, stamp: sg.Stamp, offsets: Mapping[TP, int], leader_epochs: Mapping[TP, int]) -> sg.Event | None:
         """One that failed for any partition is tried again, a turn later; nothing is submitted before (SPEC M5)."""
+        self.ends = {}  # what was met may not be submitted yet: it is met again (SPEC V3)
         try:
             self._consumer.seek(offsets, leader_epochs)
         except CrkafkaError as error:
@@ -338,9 +337,8 @@ class EventLoop:
         }
         # Only a member that stops for the cut waits for the outcome; one that goes on has other cuts to take part in (SPEC D2, D5).
         patience = None if self.state.step is state.Step.SAVING else MOMENT
-        self.busy_until = (
-            self._runtime.now() + self._poll_interval
-        )  # a wait with a deadline of its own is progress (SPEC G3)
+        # A wait with a deadline of its own is progress (SPEC G3).
+        self.busy_until = self._runtime.now() + self._poll_interval
         outcome, why = sg.Outcome.DONE, ""
         try:
             self._consumer.commit(offsets, metadata, taken.leader_epochs, patience)
