@@ -35,16 +35,17 @@ _EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 
-def _committed_offsets(answer: Iterable[TopicPartition]) -> dict[TP, Committed]:
-    offsets = {}
-    for p in answer:
-        if p.error is not None:
-            raise KafkaException(p.error)
-        if p.offset >= 0:
-            offsets[TP(p.topic, p.partition)] = Committed(
-                p.offset, p.metadata or "", -1 if p.leader_epoch is None else p.leader_epoch
-            )
-    return offsets
+def _is_away(error: Exception) -> bool:
+    return isinstance(error, KafkaUnavailable)
+
+
+def _code(error: Exception) -> int | None:
+    """librdkafka's code, if it is its error."""
+    return error.args[0].code() if isinstance(error, KafkaException) else None
+
+
+def _breathe() -> None:
+    time.sleep(0.1)
 
 
 class KafkaAdmin(AdminConnection):
@@ -68,26 +69,20 @@ class KafkaAdmin(AdminConnection):
 
     def cluster_id(self) -> str:
         """The id of the cluster, half of the key of a group (SPEC G1)."""
-        metadata: Any = self._call("asking for the cluster id", lambda: self._client.list_topics(timeout=self.timeout))
+        metadata = self._metadata("asking for the cluster id", self.timeout)
         if not metadata.cluster_id:
             raise KafkaUnavailable(f"Kafka at {self.bootstrap} gives no cluster id.")
         return str(metadata.cluster_id)
 
     def topics(self, names: Iterable[str] = (), *, pattern: str | None = None) -> dict[str, TopicInfo]:
         """The topics of these names that exist, or all that match the pattern; internal ones are left out."""
-        if pattern is not None:
-            names = self._matching(pattern)
+        if pattern is not None:  # it matches as in a subscription: anywhere in the name, unless anchored (SPEC M7)
+            listed = self._metadata("listing topics", self.timeout).topics
+            names = [name for name in listed if not name.startswith(INTERNAL) and re.search(pattern, name)]
         wanted = sorted(set(names))
         if not wanted:
             return {}
-        until = time.monotonic() + self.timeout
-        while True:
-            try:
-                return self._described(wanted)
-            except KafkaUnavailable:
-                if time.monotonic() >= until:
-                    raise
-                self._find_controller()
+        return self._retried(lambda: self._described(wanted), _is_away, self._find_controller)
 
     def _described(self, names: Sequence[str]) -> dict[str, TopicInfo]:
         what = f"describing {plural(len(names), 'topic')}"
@@ -100,7 +95,7 @@ class KafkaAdmin(AdminConnection):
                 try:
                     described = self._call(what, lambda f=future: f.result(timeout=self.timeout + 1), raw=True)  # type: ignore[misc]
                 except KafkaException as error:
-                    if error.args[0].code() in _NO_SUCH_TOPIC:
+                    if _code(error) in _NO_SUCH_TOPIC:
                         continue
                     raise
                 described_topics[name] = TopicInfo(
@@ -108,13 +103,19 @@ class KafkaAdmin(AdminConnection):
                 )
             return described_topics
         except KafkaException as error:
-            if error.args[0].code() in _NO_SUCH_CALL:
-                return self._topics_without_ids(names)
+            if _code(error) in _NO_SUCH_CALL:
+                listed = self._metadata("listing topics", self.timeout).topics.items()
+                return {
+                    n: TopicInfo("", tuple(sorted(t.partitions))) for n, t in listed if n in names and t.error is None
+                }
             raise self._typed(error, what) from error
 
     def _find_controller(self) -> Any:
         """Refresh metadata: an admin client does not notice by itself that another broker is the controller now."""
-        return self._call("listing brokers", lambda: self._client.list_topics(timeout=min(_ATTEMPT, self.timeout)))
+        return self._metadata("listing brokers", min(_ATTEMPT, self.timeout))
+
+    def _metadata(self, what: str, patience: float) -> Any:
+        return self._call(what, lambda: self._client.list_topics(timeout=patience))
 
     def largest_messages(self, topics: Iterable[str]) -> dict[str, int]:
         """`max.message.bytes` of each topic whose configuration we may read."""
@@ -142,17 +143,19 @@ class KafkaAdmin(AdminConnection):
 
     def watermarks(self, tps: Iterable[TP], isolation: Isolation = "read_committed") -> dict[TP, tuple[int, int]]:
         """Per partition the earliest offset and the end, which is the last stable offset or the high watermark (docs/clients.md C-R6)."""
-        asked = sorted(set(tps))
-        earliest = self._all(*self._list_offsets(asked, _EARLIEST, isolation, self.timeout))
-        latest = self._all(*self._list_offsets(asked, _LATEST, isolation, self.timeout))
-        return {tp: (earliest[tp], latest[tp]) for tp in asked}
+        return self._all(*self._watermarks(tps, isolation, self.timeout))
 
     def known_watermarks(
         self, tps: Iterable[TP], isolation: Isolation = "read_committed"
     ) -> tuple[dict[TP, tuple[int, int]], dict[TP, CrkafkaError]]:
         """The same for the partitions with an answer, and the others' errors. A partition without a leader has `_ELECTION` seconds."""
-        earliest, silent = self._list_offsets(sorted(set(tps)), _EARLIEST, isolation, _ELECTION)
-        latest, later = self._list_offsets(sorted(earliest), _LATEST, isolation, _ELECTION)
+        return self._watermarks(tps, isolation, _ELECTION)
+
+    def _watermarks(
+        self, tps: Iterable[TP], isolation: Isolation, election: float
+    ) -> tuple[dict[TP, tuple[int, int]], dict[TP, CrkafkaError]]:
+        earliest, silent = self._list_offsets(sorted(set(tps)), _EARLIEST, isolation, election)
+        latest, later = self._list_offsets(sorted(earliest), _LATEST, isolation, election)
         return {tp: (earliest[tp], latest[tp]) for tp in latest}, silent | later
 
     def cut_below(self, offsets: Mapping[TP, tuple[int, int]]) -> dict[TP, int]:
@@ -162,15 +165,13 @@ class KafkaAdmin(AdminConnection):
         election, so that after a timeout only the partitions without an answer are compared again.
         """
         self._list_offsets(sorted(offsets), _LATEST, "read_uncommitted", _ELECTION)
-        newer = {
-            tp: (*of, self._last_epochs.get(tp)) for tp, of in offsets.items() if self._last_epochs.get(tp) != of[1]
-        }
-        known = {
-            tp
+        ends = {tp: self._last_epochs.get(tp) for tp in offsets}
+        newer = {tp: (*asked, ends[tp]) for tp, asked in offsets.items() if ends[tp] != asked[1]}
+        left = {
+            tp: offsets[tp]
             for tp, asked in newer.items()
-            if tp in self._compared and self._compared[tp][0] == asked and asked[2] is not None
+            if asked[2] is None or tp not in self._compared or self._compared[tp][0] != asked
         }
-        left = {tp: offsets[tp] for tp in newer.keys() - known}
         if left:
             compared = compare(self._properties | self._received, left, group_id=self._group_id, patience=self.timeout)
             self._compared |= {tp: (newer[tp], at) for tp, at in compared.items()}
@@ -201,11 +202,22 @@ class KafkaAdmin(AdminConnection):
 
             def read() -> dict[TP, Committed]:
                 answer = consumer.committed([TopicPartition(*tp) for tp in asked], timeout=self.timeout)
-                return _committed_offsets(answer)
+                for p in answer:
+                    if p.error is not None:
+                        raise KafkaException(p.error)
+                return {
+                    TP(p.topic, p.partition): Committed(
+                        p.offset, p.metadata or "", -1 if p.leader_epoch is None else p.leader_epoch
+                    )
+                    for p in answer
+                    if p.offset >= 0
+                }
 
-            return self._retried(lambda: self._call(what, read), lambda error: isinstance(error, KafkaUnavailable))
+            return self._retried(lambda: self._call(what, read), _is_away)
 
-    def _retried(self, call: Callable[[], T], transient: Callable[[Exception], bool]) -> T:
+    def _retried(
+        self, call: Callable[[], T], transient: Callable[[Exception], bool], between: Callable[[], Any] = _breathe
+    ) -> T:
         """The result of a call, repeated after transient errors until the time limit."""
         until = time.monotonic() + self.timeout
         while True:
@@ -214,7 +226,7 @@ class KafkaAdmin(AdminConnection):
             except Exception as error:
                 if not transient(error) or time.monotonic() >= until:
                     raise
-                time.sleep(0.1)
+                between()
 
     def _reader(self, group_id: str) -> Consumer:
         """A kept consumer: to a distant broker, its TLS connections alone can take a call's whole time limit."""
@@ -224,26 +236,23 @@ class KafkaAdmin(AdminConnection):
         return self._readers[group_id]
 
     def describe_group(self, group_id: str) -> Any:
-        """librdkafka's description of a group; `KafkaException` where the broker lacks the call (SPEC U5)."""
-        return self._retried(
-            lambda: self._describe_group(group_id),
-            lambda error: isinstance(error, KafkaException) and error.args[0].code() in _COORDINATOR_MOVES,
-        )
+        """librdkafka's description of a group; `KafkaException` where the broker lacks the call (SPEC U5).
 
-    def _describe_group(self, group_id: str) -> Any:
-        """Describe by a client of its own, which ends with the call.
-
-        After a request timeout without a coordinator librdkafka ends the process once one appears (docs/clients.md C-K22): so the request
-        has no timeout and is dropped with its client. A kept client would also stay with a coordinator that has moved.
+        Each try has a client of its own, which ends with it. After a request timeout without a coordinator librdkafka ends the process once
+        one appears (docs/clients.md C-K22): so the request has no timeout and is dropped with its client. A kept client would also stay
+        with a coordinator that has moved.
         """
-        client = self._new_client()
-        try:
-            futures = client.describe_consumer_groups([group_id], request_timeout=_NEVER)
-            return self._call(
-                f"describing group {group_id}", lambda: futures[group_id].result(timeout=self.timeout), raw=True
-            )
-        finally:
-            del client  # now, and not when an error's traceback, which holds this frame, is gone
+
+        def describe() -> Any:
+            client = self._new_client()
+            try:
+                futures = client.describe_consumer_groups([group_id], request_timeout=_NEVER)
+                answer = futures[group_id]
+                return self._call(f"describing group {group_id}", lambda: answer.result(timeout=self.timeout), raw=True)
+            finally:
+                del client  # now, and not when an error's traceback, which holds this frame, is gone
+
+        return self._retried(describe, lambda error: _code(error) in _COORDINATOR_MOVES)
 
     def client_ids(self, group_id: str) -> list[str]:
         """The client ids of a group's members, with line breaks escaped.
@@ -253,7 +262,7 @@ class KafkaAdmin(AdminConnection):
         try:
             return sorted(one_line(member.client_id) for member in self.describe_group(group_id).members)
         except KafkaException as error:
-            if error.args[0].code() in _NO_SUCH_CALL:
+            if _code(error) in _NO_SUCH_CALL:
                 return []
             raise self._typed(error, f"listing the members of group {group_id}") from error
 
@@ -265,22 +274,11 @@ class KafkaAdmin(AdminConnection):
         with contextlib.suppress(AttributeError):  # closed already
             del self._client  # librdkafka ends a client with its last reference
 
-    def _matching(self, pattern: str) -> list[str]:
-        """Topics that match as in a subscription: anywhere in the name, unless anchored (SPEC M7)."""
-        expression = re.compile(pattern)
-        metadata = self._call("listing topics", lambda: self._client.list_topics(timeout=self.timeout))
-        return [name for name in metadata.topics if not name.startswith(INTERNAL) and expression.search(name)]
-
-    def _topics_without_ids(self, names: Sequence[str]) -> dict[str, TopicInfo]:
-        metadata = self._call("listing topics", lambda: self._client.list_topics(timeout=self.timeout))
-        existing = {n: t for n, t in metadata.topics.items() if n in set(names) and t.error is None}
-        return {n: TopicInfo("", tuple(sorted(t.partitions))) for n, t in existing.items()}
-
     @staticmethod
-    def _all(offsets: dict[TP, int], silent: dict[TP, CrkafkaError]) -> dict[TP, int]:
+    def _all(answers: dict[TP, T], silent: dict[TP, CrkafkaError]) -> dict[TP, T]:
         for error in silent.values():
             raise error
-        return offsets
+        return answers
 
     def _list_offsets(
         self, tps: Sequence[TP], spec: OffsetSpec, isolation: Isolation, election: float
@@ -302,7 +300,10 @@ class KafkaAdmin(AdminConnection):
                 answers, failed = self._list_offsets_once(asked, spec, isolation)
                 offsets.update(answers)
                 errors = {tp: error for tp, error in errors.items() if tp not in answers} | failed
-            errors |= {tp: self._no_leader(tp) for tp in left if tp in self._leaderless}
+            for tp in self._leaderless.intersection(left):
+                errors[tp] = KafkaUnavailable(
+                    f"Kafka at {self.bootstrap}: {tp} has no leader.", hint="Is the broker that has it up?"
+                )
             left = [tp for tp in left if isinstance(errors.get(tp), KafkaUnavailable | TopicGone)]
             waited = time.monotonic() - began
             led = any(tp not in self._leaderless for tp in left)
@@ -321,9 +322,6 @@ class KafkaAdmin(AdminConnection):
                     )
                 left = [tp for tp in left if tp not in lacking]
         return offsets, errors
-
-    def _no_leader(self, tp: TP) -> KafkaUnavailable:
-        return KafkaUnavailable(f"Kafka at {self.bootstrap}: {tp} has no leader.", hint="Is the broker that has it up?")
 
     def _learn_leaders(self) -> frozenset[TP] | None:
         """Refresh the leaders; all partitions of the cluster, or None if it does not answer.

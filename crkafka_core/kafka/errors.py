@@ -71,77 +71,53 @@ class TopicGone(DataLoss):
 
 
 UNREADABLE = {
-    KafkaError._BAD_MSG,
-    KafkaError._BAD_COMPRESSION,
-    KafkaError._NOT_IMPLEMENTED,
-    KafkaError.INVALID_MSG,
-    KafkaError.MSG_SIZE_TOO_LARGE,
+    *(KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION, KafkaError._NOT_IMPLEMENTED),
+    *(KafkaError.INVALID_MSG, KafkaError.MSG_SIZE_TOO_LARGE),
 }
 """Codes of an unreadable record: `RecordUnreadable`. As errors of a connection (a proxy that answers in HTTP) they are an outage."""
 VANISHED = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
 """Codes of an offset outside the log, deleted by retention or past the end: `OffsetGone`."""
-REACTIONS: dict[int, type[CrkafkaError]] = {
-    **dict.fromkeys(
-        (
-            KafkaError.ILLEGAL_GENERATION,
-            KafkaError.UNKNOWN_MEMBER_ID,
-            KafkaError.REBALANCE_IN_PROGRESS,
-            KafkaError.STALE_MEMBER_EPOCH,
-            KafkaError.FENCED_MEMBER_EPOCH,
-            KafkaError._ASSIGNMENT_LOST,
-        ),
-        GroupRebalanced,
-    ),
-    KafkaError._MAX_POLL_EXCEEDED: PolledTooLate,
-    **dict.fromkeys((KafkaError.FENCED_INSTANCE_ID, KafkaError._FENCED), Fenced),
-    **dict.fromkeys(
-        (
-            KafkaError._AUTHENTICATION,
-            KafkaError._SSL,
-            KafkaError.SASL_AUTHENTICATION_FAILED,
-            KafkaError.TOPIC_AUTHORIZATION_FAILED,
-            KafkaError.GROUP_AUTHORIZATION_FAILED,
-            KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-            KafkaError.UNSUPPORTED_SASL_MECHANISM,
-            KafkaError.SECURITY_DISABLED,
-        ),
-        NotAllowed,
-    ),
-    **dict.fromkeys(
-        (
-            KafkaError.UNKNOWN_TOPIC_OR_PART,
-            KafkaError._UNKNOWN_TOPIC,
-            KafkaError._UNKNOWN_PARTITION,
-            KafkaError.UNKNOWN_TOPIC_ID,
-            KafkaError.INCONSISTENT_TOPIC_ID,
-        ),
-        TopicGone,
-    ),
-    **dict.fromkeys((KafkaError._FATAL, KafkaError._CRIT_SYS_RESOURCE), KafkaFailed),
-}
-"""Reaction by code. Codes that are not listed, those of later brokers included, are `KafkaUnavailable`."""
-
-_HINTS: dict[type[CrkafkaError], str] = {
-    KafkaUnavailable: "It is tried again.",
-    GroupRebalanced: "The group rebalanced: the region resets by itself.",
-    PolledTooLate: "A member was held up for longer than `max.poll.interval.ms`.",
-    Fenced: "Another consumer has joined with the same `group.instance.id`.",
-    NotAllowed: "Check the security properties, and the rights of this user in Kafka.",
-    TopicGone: "Was the topic deleted? See `crkafka forget TOPIC`.",
-    KafkaFailed: "A new client takes over.",
-}
-_RIGHTS = {
-    KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    KafkaError.GROUP_AUTHORIZATION_FAILED,
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-}
+_RIGHTS = tuple(getattr(KafkaError, f"{what}_AUTHORIZATION_FAILED") for what in ("TOPIC", "GROUP", "CLUSTER"))
 """Missing rights. FindCoordinator and metadata report them once, JoinGroup each second (docs/clients.md C-K33)."""
+_REACTIONS: dict[type[CrkafkaError], tuple[str, tuple[int, ...]]] = {
+    KafkaUnavailable: ("It is tried again.", ()),
+    GroupRebalanced: (
+        "The group rebalanced: the region resets by itself.",
+        (
+            *(KafkaError.ILLEGAL_GENERATION, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.REBALANCE_IN_PROGRESS),
+            *(KafkaError.STALE_MEMBER_EPOCH, KafkaError.FENCED_MEMBER_EPOCH, KafkaError._ASSIGNMENT_LOST),
+        ),
+    ),
+    PolledTooLate: (
+        "A member was held up for longer than `max.poll.interval.ms`.",
+        (KafkaError._MAX_POLL_EXCEEDED,),
+    ),
+    Fenced: (
+        "Another consumer has joined with the same `group.instance.id`.",
+        (KafkaError.FENCED_INSTANCE_ID, KafkaError._FENCED),
+    ),
+    NotAllowed: (
+        "Check the security properties, and the rights of this user in Kafka.",
+        (
+            *(KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError.SASL_AUTHENTICATION_FAILED),
+            *(KafkaError.UNSUPPORTED_SASL_MECHANISM, KafkaError.SECURITY_DISABLED, *_RIGHTS),
+        ),
+    ),
+    TopicGone: (
+        "Was the topic deleted? See `crkafka forget TOPIC`.",
+        (
+            *(KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION),
+            *(KafkaError.UNKNOWN_TOPIC_ID, KafkaError.INCONSISTENT_TOPIC_ID),
+        ),
+    ),
+    KafkaFailed: ("A new client takes over.", (KafkaError._FATAL, KafkaError._CRIT_SYS_RESOURCE)),
+}
+"""Hint and codes of each reaction."""
+REACTIONS = {code: reaction for reaction, (_, codes) in _REACTIONS.items() for code in codes}
+"""Reaction by code. Codes that are not listed, those of later brokers included, are `KafkaUnavailable`."""
 _SILENT = {
-    KafkaError._TRANSPORT,
-    KafkaError._ALL_BROKERS_DOWN,
-    KafkaError._RESOLVE,
-    KafkaError._TIMED_OUT,
-    KafkaError._TIMED_OUT_QUEUE,
+    *(KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE),
+    *(KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE),
 }
 """Codes of "no broker answered"; their librdkafka names say no more."""
 _NO_SUCH_EPOCH = "broker end offset is -"
@@ -153,11 +129,6 @@ _ENDED = {
     "SSL routines::": "It wants a certificate of this client that it knows: see `ssl.certificate.location` and `ssl.key.location`.",
 }
 """Regular expression over librdkafka's text for a closed connection → the probable cause, as a hint."""
-
-
-def _cut_off(error: KafkaError) -> bool:
-    """Whether the connection broke during login, which librdkafka reports as a refused login (docs/clients.md C-K29)."""
-    return error.code() == KafkaError._AUTHENTICATION and "Broker transport failure" in error.str()
 
 
 def epoch_unknown(error: KafkaError) -> bool:
@@ -188,7 +159,8 @@ def error_of(error: KafkaError | KafkaException, what: str) -> CrkafkaError:
             hint="Did the authority in `ssl.ca.location` sign the broker's certificate, and is the broker's name, as "
             "`bootstrap.servers` and the broker's own advertised address have it, in that certificate?",
         )
-    if code in _SILENT or _cut_off(error):
+    # A connection that broke during login is reported as a refused login (docs/clients.md C-K29).
+    if code in _SILENT or (code == KafkaError._AUTHENTICATION and "Broker transport failure" in error.str()):
         return _no_answer(error, what)
     if re.search(r"supported mechanisms:\s*\(", text):
         return NotAllowed(
@@ -200,7 +172,7 @@ def error_of(error: KafkaError | KafkaException, what: str) -> CrkafkaError:
     # A fenced static member has the general code for "fatal" (docs/clients.md C-R2); only the text distinguishes it.
     fenced = code == KafkaError._FATAL and "fenced" in text.lower()
     kind = Fenced if fenced else REACTIONS.get(code, KafkaUnavailable)
-    result = kind(text, hint=_HINTS[kind])
+    result = kind(text, hint=_REACTIONS[kind][0])
     if isinstance(result, NotAllowed):
         result.reported_once = code in _RIGHTS and "JoinGroup failed" not in text
     return result

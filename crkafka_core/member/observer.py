@@ -38,8 +38,7 @@ class Observer(Loop):
         self, plane: MemberPlane, limits: Limits, post: Callable[[sg.Event], None], *, runtime: Runtime = THREADS
     ) -> None:
         super().__init__("observer", runtime)
-        self._plane = plane
-        self._post = post
+        self._plane, self._post = plane, post
         self._lease = limits.session_timeout
         self._losses = LossWatch(self._lease)
         self._unheld_timeout = limits.unheld_timeout
@@ -71,11 +70,8 @@ class Observer(Loop):
         try:
             self._last = self._observe(patience)
             self._failures = 0
-        except NoSuchRegion:
-            self._post(sg.Broken("the region was deleted"))
-            return False
-        except TooOld as error:
-            self._post(sg.Broken(str(error)))
+        except (NoSuchRegion, TooOld) as error:
+            self._post(sg.Broken("the region was deleted" if isinstance(error, NoSuchRegion) else str(error)))
             return False
         except (ServiceUnavailable, SchemaError) as error:
             self._failures += 1
@@ -107,7 +103,6 @@ class Observer(Loop):
         self._watch_unheld(desired, peers)
         for peer in self._losses.lost(peers, self._runtime.now()):
             if peer.name != self._plane.name:
-                _log.warning("%s has not renewed its lease", peer.name)
                 self._lose(peer)
         restless = desired.phase in (Phase.BIRTH, Phase.RESETTING, Phase.REWINDING, Phase.CUTTING)
         end = self._runtime.now() + min(RESTLESS if restless else QUIET, patience)
@@ -132,6 +127,7 @@ class Observer(Loop):
             self._post(sg.WronglyShared("some partitions are unheld"))
 
     def _lose(self, peer: Member) -> None:
+        _log.warning("%s has not renewed its lease", peer.name)
         why, by = "its lease was not renewed", self._plane.name
         self._plane.do(lambda tx: members.lose(tx, peer.name, peer.incarnation, renewals=peer.renewals, by=by, why=why))
 

@@ -9,25 +9,8 @@ from crkafka_core.model.offsets import TP
 from crkafka_core.segments.batch import Batch, Run
 
 
-class Hole(CrkafkaError):
-    """Records between what was submitted and what came next are missing. Reaction: a reset, which fetches them again (SPEC M3, X3)."""
-
-    def __init__(self, tp: TP, stands: int, came: int) -> None:
-        super().__init__(
-            f"{tp} stands at offset {stands}, and what was fetched continues from {came}: nothing of it is submitted.",
-            hint="The region resets by itself; if this comes again and again, it is a fault of crkafka: please report it.",
-        )
-
-
-class Cut(CrkafkaError):
-    """A log was cut below where its partition stands, and has grown again. Reaction: a reset, which finds where (SPEC S4, X3)."""
-
-    def __init__(self, tp: TP, stands: int, came: int) -> None:
-        super().__init__(
-            f"{tp} stands at offset {stands}, and a later leader than the one of the record before that wrote offset {came}: the log was "
-            "cut.",
-            hint="The region resets by itself, and goes by `data_loss`.",
-        )
+class NotContinued(CrkafkaError):
+    """What came does not continue what was submitted, and nothing of it is. Reaction: a reset, which fetches it again (SPEC M3, X3)."""
 
 
 class OffsetManager:
@@ -52,7 +35,11 @@ class OffsetManager:
         for run in batch.runs:
             stands, known = self.next[run.tp], self.leader_epochs.get(run.tp, -1)
             if run.first < stands and 0 <= known < run.leader_epoch:
-                raise Cut(run.tp, stands, run.first)
+                raise NotContinued(
+                    f"{run.tp} stands at offset {stands}, and a later leader than the one of the record before that wrote offset "
+                    f"{run.first}: the log was cut.",
+                    hint="The region resets by itself, and goes by `data_loss`.",
+                )
 
     def refuse_holes(self, batch: Batch) -> None:
         """Each run must continue from where its partition stands, or from before it: else records were lost on the way (SPEC M3)."""
@@ -60,7 +47,11 @@ class OffsetManager:
         for run in batch.runs:
             stands = nexts.get(run.tp, self.next[run.tp])
             if run.since is None or run.since > stands:
-                raise Hole(run.tp, stands, run.first if run.since is None else run.since)
+                came = run.first if run.since is None else run.since
+                raise NotContinued(
+                    f"{run.tp} stands at offset {stands}, and what was fetched continues from {came}: nothing of it is submitted.",
+                    hint="The region resets by itself; if this comes again and again, it is a fault of crkafka: please report it.",
+                )
             nexts[run.tp] = run.next
 
     def record(self, run: Run) -> None:

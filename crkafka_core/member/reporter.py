@@ -30,8 +30,7 @@ class Reporter(Loop):
     ) -> None:
         """`topic_ids`: the current ids of the topics that this member reads, as far as Kafka gives them."""
         super().__init__("reporter", runtime)
-        self._plane = plane
-        self._post = post
+        self._plane, self._post = plane, post
         self._todo: queue.SimpleQueue[sg.Effect | None] = queue.SimpleQueue()
         self._topic_ids = topic_ids
         self._ids: Mapping[str, str] = {}
@@ -80,7 +79,10 @@ class Reporter(Loop):
             return False
         except CrkafkaError as error:
             _log.info("%s was refused: %s", type(effect).__name__, error)
-            self._refused(effect, error)
+            if isinstance(effect, sg.Contribute):
+                self._post(sg.NotContributed())
+            elif isinstance(effect, sg.Report):
+                self._post(sg.NotReported(effect))
         except Exception as error:
             _log.exception("%s failed", type(effect).__name__)
             self._post(sg.Broken(f"{type(effect).__name__}: {type(error).__name__}: {error}"))
@@ -90,47 +92,35 @@ class Reporter(Loop):
 
     def _carry_out(self, effect: sg.Effect) -> None:
         """Each is one transaction, but for those with a method of their own."""
-        plane, name, incarnation = self._plane, self._plane.name, self._plane.incarnation
+        do, name, incarnation = self._plane.do, self._plane.name, self._plane.incarnation
+        me, who = (name, incarnation), {"member": name, "incarnation": incarnation}
         match effect:
-            case sg.Report():
-                self._report(effect)
+            case sg.Report(epoch, base, generation, held):
+                do(lambda tx: members.report(tx, *me, epoch=epoch, base=base, generation=generation, held=held))
+                self._post(sg.Reported(effect))
+                do(advance.advance)
             case sg.Save():
                 self._ask_topic_ids()
             case sg.Contribute():
                 self._contribute(effect)
             case sg.Withdraw(why):
-                plane.do(lambda tx: members.withdraw(tx, name, incarnation, why=why))
+                do(lambda tx: members.withdraw(tx, *me, why=why))
             case sg.AskToLeave(epoch):
-                plane.do(lambda tx: members.ask_to_leave(tx, name, incarnation), epoch=epoch)
+                do(lambda tx: members.ask_to_leave(tx, *me), epoch=epoch)
             case sg.GiveUp(cut, why, cause):
-                why = f"{name}: {why}"
-                plane.do(
-                    lambda tx: merging.give_up(tx, cut, member=name, incarnation=incarnation, why=why, cause=cause)
-                )
+                do(lambda tx: merging.give_up(tx, cut, **who, why=f"{name}: {why}", cause=cause))
             case sg.AskReset(epoch, why, cause):
-                plane.do(lambda tx: merging.failed(tx, cause, f"{name}: {why}", member=name, epoch=epoch))
+                do(lambda tx: merging.failed(tx, cause, f"{name}: {why}", member=name, epoch=epoch))
             case sg.Halt(epoch, why):
-                plane.do(lambda tx: epochs.halt(tx, why, member=name), epoch=epoch)
+                do(lambda tx: epochs.halt(tx, why, member=name), epoch=epoch)
             case sg.Reach(token, begun, epoch, reached):
-                plane.do(
-                    lambda tx: goals.reach(
-                        tx, token, begun, member=name, incarnation=incarnation, epoch=epoch, reached=reached
-                    )
-                )
+                do(lambda tx: goals.reach(tx, token, begun, **who, epoch=epoch, reached=reached))
             case sg.Tell(kind, text):
-                plane.do(lambda tx: events.log(tx, kind, text, by=name))
+                do(lambda tx: events.log(tx, kind, text, by=name))
             case sg.AskCut(epoch, head):
-                plane.do(lambda tx: cuts.ask(tx, member=name, incarnation=incarnation, epoch=epoch, head=head))
+                do(lambda tx: cuts.ask(tx, **who, epoch=epoch, head=head))
             case _:
                 raise AssertionError(f"no effect on SQL: {effect}")
-
-    def _report(self, report: sg.Report) -> None:
-        who, epoch, base, held = (self._plane.name, self._plane.incarnation), report.epoch, report.base, report.held
-        self._plane.do(
-            lambda tx: members.report(tx, *who, epoch=epoch, base=base, generation=report.generation, held=held)
-        )
-        self._post(sg.Reported(report))
-        self._plane.do(advance.advance)
 
     def _ask_topic_ids(self) -> None:
         """Ask while the cut is saved and committed: only the id shows that a topic was recreated since its start (docs/clients.md C-R9)."""
@@ -159,12 +149,3 @@ class Reporter(Loop):
         )
         self._plane.do(lambda tx: merging.hand_in(tx, part))
         self._post(sg.Contributed(effect.cut.id))
-
-    def _refused(self, effect: sg.Effect, error: CrkafkaError) -> None:
-        match effect:
-            case sg.Contribute():
-                self._post(sg.NotContributed())
-            case sg.Report():
-                self._post(sg.NotReported(effect))
-            case _:
-                _log.debug("nothing follows from the refusal of %s", effect)

@@ -53,13 +53,9 @@ class Resolver(Loop):
         runtime: Runtime = THREADS,
     ) -> None:
         super().__init__("resolver", runtime)
-        self._ends = ends
+        self._config, self._plane, self._post = config, plane, post
+        self._admin, self._storage, self._ends = admin, storage, ends
         self._unheld_timeout = limits.unheld_timeout
-        self._config = config
-        self._plane = plane
-        self._admin = admin
-        self._storage = storage
-        self._post = post
         self._checked_outside_sql = False
         self._ids: dict[str, str] = {}
         """The ids of the topics as the client of this process first met them."""
@@ -85,10 +81,10 @@ class Resolver(Loop):
             question = self._questions.get(timeout=patience)
         except queue.Empty:
             if self._runtime.now() >= self._strangers_at:
-                self._look("looking for strangers in the group", self._name_strangers)
-                self._look("looking for deleted topics", self._check_deleted_topics)
-                self._look("looking for leaders", self._check_leaders)
-                self._look("looking at the ends of partitions", self._check_ends)
+                self._look("strangers in the group", self._name_strangers)
+                self._look("deleted topics", self._check_deleted_topics)
+                self._look("leaders", self._check_leaders)
+                self._look("the ends of partitions", self._check_ends)
                 self._strangers_at = self._runtime.now() + IDLE
             return True
         self._strangers_at = self._runtime.now() + IDLE
@@ -98,9 +94,9 @@ class Resolver(Loop):
         try:
             look()
         except CrkafkaError as error:
-            _log.info("%s: %s", what, error)
+            _log.info("looking for %s: %s", what, error)
         except Exception:  # a thread that died in silence would leave a member that never starts anything again
-            _log.exception("%s", what)
+            _log.exception("looking for %s", what)
 
     def _topics(self) -> dict[str, TopicInfo]:
         """What the configuration reads, as far as Kafka has it now."""
@@ -117,14 +113,12 @@ class Resolver(Loop):
             self._refused.over()
             self._gone.over()
             return True
-        except ServiceUnavailable as error:
+        except (ServiceUnavailable, NotAllowed) as error:
             _log.warning("resolving starts: %s", error)
             self.unavailable = str(error)
-            self._refused.over()  # an outage of a minute is not a refusal of a minute
-        except NotAllowed as error:
-            _log.warning("resolving starts: %s", error)
-            self.unavailable = str(error)
-            if self._refused.seconds(self._runtime.now()) >= REFUSED_FOR:
+            if isinstance(error, ServiceUnavailable):
+                self._refused.over()  # an outage of a minute is not a refusal of a minute
+            elif self._refused.seconds(self._runtime.now()) >= REFUSED_FOR:
                 self._stop_region(str(error), question.stamp.epoch)
         except ConfigError as error:
             _log.error("resolving starts: %s", error)
@@ -195,19 +189,18 @@ class Resolver(Loop):
         if gaps and self._topics() != topics:
             # The log of a topic that was recreated meanwhile would look like a log that was cut.
             raise ServiceUnavailable("A topic changed while its start was resolved.")
-        resolved = self._plane.do(
-            lambda tx: starts.resolve(
-                tx,
-                member=self._plane.name,
-                incarnation=self._plane.incarnation,
-                epoch=stamp.epoch,
-                base=stamp.base,
-                topic_ids=ids,
-                proposals=proposals,
-                gaps=gaps,
-                accept_gaps=self._config.data_loss == "gap",
-            )
+        resolve = partial(
+            starts.resolve,
+            member=self._plane.name,
+            incarnation=self._plane.incarnation,
+            epoch=stamp.epoch,
+            base=stamp.base,
+            topic_ids=ids,
+            proposals=proposals,
+            gaps=gaps,
+            accept_gaps=self._config.data_loss == "gap",
         )
+        resolved = self._plane.do(resolve)
         if forgotten := resolved.missing - known.missing:
             raise ServiceUnavailable(f"{plural(len(forgotten), 'partition was', 'partitions were')} forgotten.")
         if recreated := self._recreated(topics):

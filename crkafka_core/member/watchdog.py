@@ -43,17 +43,12 @@ class Watchdog(Loop):
     ) -> None:
         """`standstill`: seconds without progress of the slowest thread."""
         super().__init__("watchdog", runtime)
-        self._limits = limits
-        self._post = post
+        self._plane, self._limits, self._post = plane, limits, post
+        self._standstill, self._metrics, self._end_process = standstill, metrics, end_process
         self._held = True
         self._over = threading.Event()
         self._doomed_at: float | None = None
-        self._code = HUNG_CODE
-        self._superseded_code = superseded_code
-        self._end_process = end_process
-        self._plane = plane
-        self._standstill = standstill
-        self._metrics = metrics
+        self._code, self._superseded_code = HUNG_CODE, superseded_code
         self._renewed = since
         """When the last renewal that was answered was sent."""
         self._pause = limits.renew_every
@@ -103,18 +98,22 @@ class Watchdog(Loop):
                 self._pause = 0.5
                 self._plane.check_registered()
                 return True
-            who, metrics = (self._plane.name, self._plane.incarnation), self._metrics()
+            metrics = self._metrics()
 
             def renew(tx: Tx) -> float:
-                members.renew(tx, *who, metrics)
+                members.renew(tx, self._plane.name, self._plane.incarnation, metrics)
                 return stored.of(tx.region()).renew_every
 
-            # As often as those expect who began after the limits were changed.
+            # As often as members expect that began after the limits were changed.
             self._pause = min(self._pause, self._plane.do(renew))
             self._renewed = sent
         except (Superseded, Lost, NoSuchRegion) as error:
             _log.warning("the lease is gone: %s", error)
-            self._gone(superseded=isinstance(error, Superseded))
+            if isinstance(error, Superseded):
+                # Else the host would start it again, against the one that took over (SPEC G3).
+                self._code = self._superseded_code
+            self._post(sg.Fenced())
+            self.doom()
             return False
         except ServiceUnavailable as error:
             _log.warning("renewing the lease: %s", error)
@@ -123,11 +122,3 @@ class Watchdog(Loop):
             _log.exception("renewing the lease")
             self._pause = min(1.0, self._limits.renew_every)
         return True
-
-    def _gone(self, *, superseded: bool) -> None:
-        """This process does not have the lease: another one has it, or none."""
-        if superseded:
-            # Else the host would start it again, against the one that took over (SPEC G3).
-            self._code = self._superseded_code
-        self._post(sg.Fenced())
-        self.doom()

@@ -173,7 +173,7 @@ def test_71_a_log_that_was_cut_below_where_a_partition_stands_is_told_also_while
 ) -> None:
     """librdkafka says it once, and gives nothing of the partition any more (docs/clients.md C-K25)."""
     consumer, tp = GroupConsumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}), TP("t", 0)
-    consumer._held, consumer._next, consumer._flowing = (
+    consumer.held, consumer._next, consumer._flowing = (
         frozenset({tp}),
         {tp: 160} if sought else {},
         {tp} if flows else set(),
@@ -191,7 +191,7 @@ def test_71_a_log_that_was_cut_below_where_a_partition_stands_is_told_also_while
 def test_71_a_broker_that_knows_nothing_of_an_epoch_is_asked_for_it_once() -> None:
     """That says nothing of the log. The client gives nothing of the partition until it is sought again, and then without an epoch."""
     consumer, tp, seeks = GroupConsumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}), TP("t", 0), []
-    consumer._held = frozenset({tp})
+    consumer.held = frozenset({tp})
     consumer._consumer = SimpleNamespace(seek=seeks.append)
     said = (
         "No epoch found less or equal to offset 160 (leader epoch 3): broker end offset is -1 (offset leader epoch -1)."

@@ -18,10 +18,11 @@ from crkafka_core.dev.kafka import KafkaCluster
 from crkafka_core.kafka import consumer
 from crkafka_core.kafka.admin import KafkaAdmin
 from crkafka_core.kafka.commits import Commits
-from crkafka_core.kafka.consumer import GroupConsumer, generation_of
-from crkafka_core.kafka.edge import Committed, Polled
+from crkafka_core.kafka.consumer import GroupConsumer
+from crkafka_core.kafka.edge import Committed, Kind, Polled
 from crkafka_core.kafka.errors import Fenced, GroupRebalanced, KafkaUnavailable, NotAllowed, PolledTooLate
 from crkafka_core.kafka.group import report
+from crkafka_core.kafka.membership import generation_of
 from crkafka_core.kafka.native.library import handle, librdkafka
 from crkafka_core.kafka.properties import client_properties
 from crkafka_core.kafka.short_joins import nudge
@@ -56,7 +57,7 @@ def test_a_second_member_takes_its_share_and_gives_it_back(
     assert a.consumer.generation() == b.consumer.generation() == 2
     generations = [r.generation for polled in a.polled for r in polled.rebalances]
     assert generations == [1, 1, 2], "a revocation shows the old generation (docs/clients.md C-R3)"
-    assert a.consumer.flowing == frozenset()
+    assert a.consumer._flowing == set()
     generator.send(topic, 400, partitions=4)
     for _ in range(20):
         a.poll()
@@ -84,7 +85,7 @@ def test_R1_an_incremental_protocol_tells_all_that_is_held_and_keeps_nothing_flo
     assert a.rebalances[-1] == ("assigned", a.consumer.held) and b.rebalances[-1] == ("assigned", moved)
     assert b.rebalances[0] == ("assigned", frozenset()), "it has joined, and was given nothing yet"
     assert b.consumer.generation() > 1
-    assert a.consumer.flowing == frozenset(), "what is kept stands still until it is sought, as after any rebalance"
+    assert a.consumer._flowing == set(), "what is kept stands still until it is sought, as after any rebalance"
     generator.send(topic, 400, partitions=4)
     for _ in range(20):
         a.poll()
@@ -147,7 +148,7 @@ def test_an_incremental_assignment_that_failed_can_be_revoked_and_is_made_by_a_l
     (kept,) = a.consumer.held
 
     def read_from(offset: int) -> bool:
-        if not a.consumer.flowing:  # or a last rebalance stopped it
+        if not a.consumer._flowing:  # or a last rebalance stopped it
             a.start_at(offset)
         return {offset, 99} <= set(a.offsets().get(kept, []))
 
@@ -202,7 +203,7 @@ def test_more_members_than_partitions_leave_one_idle_with_an_empty_assignment(
     idle = a if not a.consumer.held else b
     idle.consumer.seek({TP(topic, 0): 5})
     idle.consumer.flow([TP(topic, 0)])
-    assert idle.consumer.flowing == frozenset()
+    assert idle.consumer._flowing == set()
 
 
 @pytest.mark.parametrize(
@@ -266,7 +267,7 @@ def test_a_member_that_polled_too_late_is_told_lost_and_its_commit_is_refused_as
     late.poll_until(lambda: ("lost", parts(topic, 2)) in late.rebalances)
     assert any(isinstance(error, PolledTooLate) for error in late.errors)
     late.poll_until(lambda: late.consumer.held == parts(topic, 2))
-    assert late.consumer.flowing == frozenset()
+    assert late.consumer._flowing == set()
 
 
 def test_93_a_commit_larger_than_a_batch_of_kafka_is_accepted(
@@ -378,7 +379,7 @@ def test_an_error_inside_a_callback_never_leaves_it(probe: MakeProbe, new_topic:
             return getattr(real, name)
 
     member.consumer._on_assign(Broken(), [])
-    member.consumer._on_revoke(Broken(), [])
+    member.consumer._give_up(Kind.REVOKED, Broken(), [])
     polled = member.poll()
     assert polled.disturbed
     assert len(polled.errors) == 2

@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from crkafka_core.kafka import consumer as consumer_module
+from crkafka_core.kafka import membership
 from crkafka_core.kafka.commits import Commits
 from crkafka_core.kafka.consumer import GroupConsumer
 from crkafka_core.kafka.edge import Kind
@@ -131,7 +132,7 @@ def client() -> GroupConsumer:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(consumer_module, "_READ_AGAIN", 0.0)
-    monkeypatch.setattr(consumer_module, "generation_of", lambda _: 1)
+    monkeypatch.setattr(membership, "generation_of", lambda _: 1)
     logging.disable()  # fifty thousand warnings
     yield
     logging.disable(logging.NOTSET)
