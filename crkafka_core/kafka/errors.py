@@ -77,7 +77,10 @@ UNREADABLE = {
 """Codes of an unreadable record: `RecordUnreadable`. As errors of a connection (a proxy that answers in HTTP) they are an outage."""
 VANISHED = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
 """Codes of an offset outside the log, deleted by retention or past the end: `OffsetGone`."""
-_RIGHTS = tuple(getattr(KafkaError, f"{what}_AUTHORIZATION_FAILED") for what in ("TOPIC", "GROUP", "CLUSTER"))
+_RIGHTS = {
+    *(KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED),
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+}
 """Missing rights. FindCoordinator and metadata report them once, JoinGroup each second (docs/clients.md C-K33)."""
 _REACTIONS: dict[type[CrkafkaError], tuple[str, tuple[int, ...]]] = {
     KafkaUnavailable: ("It is tried again.", ()),
