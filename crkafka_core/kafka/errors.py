@@ -91,10 +91,7 @@ _REACTIONS: dict[type[CrkafkaError], tuple[str, tuple[int, ...]]] = {
             *(KafkaError.STALE_MEMBER_EPOCH, KafkaError.FENCED_MEMBER_EPOCH, KafkaError._ASSIGNMENT_LOST),
         ),
     ),
-    PolledTooLate: (
-        "A member was held up for longer than `max.poll.interval.ms`.",
-        (KafkaError._MAX_POLL_EXCEEDED,),
-    ),
+    PolledTooLate: ("A member was held up for longer than `max.poll.interval.ms`.", (KafkaError._MAX_POLL_EXCEEDED,)),
     Fenced: (
         "Another consumer has joined with the same `group.instance.id`.",
         (KafkaError.FENCED_INSTANCE_ID, KafkaError._FENCED),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from confluent_kafka import KafkaException
 
-from crkafka_core.kafka.edge import Admin
+from crkafka_core.kafka.edge import Admin, Committed
 from crkafka_core.kafka.errors import error_of
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.offsets import TP
@@ -85,11 +86,11 @@ def report(admin: Admin, group_id: str, tps: Iterable[TP] = ()) -> GroupReport:
         node = described.coordinator
         coordinator = f"{node.host}:{node.port}" if node is not None else ""
         assignor = described.partition_assignor or ""
-        members = tuple(sorted((_member(m) for m in described.members), key=lambda m: (m.client_id, m.member_id)))
+        members = tuple(sorted(map(_member, described.members), key=lambda m: (m.client_id, m.member_id)))
     except (KafkaException, CrkafkaError) as error:
         gaps.append(f"state and members: {_why(error)}")
     asked = sorted({*tps, *(tp for m in members for tp in m.partitions)})
-    committed = {}
+    committed: Mapping[TP, Committed] = {}
     try:
         committed = admin.committed(group_id, asked)
     except CrkafkaError as error:
@@ -98,28 +99,20 @@ def report(admin: Admin, group_id: str, tps: Iterable[TP] = ()) -> GroupReport:
     high, later = admin.known_watermarks(stable, "read_uncommitted")
     if why := {_why(error) for error in (silent | later).values()}:
         gaps.append(f"end offsets: {'; '.join(sorted(why))}")
-    partitions = tuple(
-        PartitionProgress(
-            tp,
-            committed[tp].offset if tp in committed else None,
-            committed[tp].metadata if tp in committed else "",
-            stable[tp][0] if tp in stable else None,
-            stable[tp][1] if tp in stable else None,
-            high[tp][1] if tp in high else None,
-        )
-        for tp in asked
-    )
-    return GroupReport(group_id, state, coordinator, assignor, members, partitions, tuple(gaps))
+    partitions = []
+    for tp in asked:
+        commit = committed.get(tp)
+        at, metadata = (None, "") if commit is None else (commit.offset, commit.metadata)
+        earliest, last_stable = stable.get(tp, (None, None))
+        partitions.append(PartitionProgress(tp, at, metadata, earliest, last_stable, high.get(tp, (None, None))[1]))
+    return GroupReport(group_id, state, coordinator, assignor, members, tuple(partitions), tuple(gaps))
 
 
-def _member(member: object) -> GroupMember:
-    assignment = getattr(member, "assignment", None)
-    tps = frozenset(TP(p.topic, p.partition) for p in (assignment.topic_partitions if assignment is not None else ()))
-    text = {
-        name: one_line(str(getattr(member, name, None) or ""))
-        for name in ("member_id", "client_id", "group_instance_id", "host")
-    }
-    return GroupMember(text["member_id"], text["client_id"], text["group_instance_id"], text["host"].lstrip("/"), tps)
+def _member(member: Any) -> GroupMember:
+    tps = frozenset(TP(p.topic, p.partition) for p in (member.assignment.topic_partitions if member.assignment else ()))
+    names = (member.member_id, member.client_id, member.group_instance_id, member.host)
+    member_id, client_id, instance_id, host = (one_line(str(name or "")) for name in names)
+    return GroupMember(member_id, client_id, instance_id, host.lstrip("/"), tps)
 
 
 def _why(error: Exception) -> str:

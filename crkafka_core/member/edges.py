@@ -48,8 +48,8 @@ class Edges:
 
     def nudge(self, properties: Mapping[str, str], config: RegionConfig) -> None:
         """Make the group rebalance, without waiting for it: the member that asks for a rebalance has to poll for it."""
-        arguments = (properties, config.topics or (), config.pattern)
-        threading.Thread(target=nudge, args=arguments, name="nudge", daemon=True).start()
+        join = (properties, config.topics or (), config.pattern)
+        threading.Thread(target=nudge, args=join, name="nudge", daemon=True).start()
 
     def depart(self, properties: Mapping[str, str], config: RegionConfig) -> None:
         """Leave the group for good, also as a static member."""

@@ -14,6 +14,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from contextlib import closing, suppress
 from functools import partial
 from queue import SimpleQueue
 
@@ -64,21 +65,16 @@ def _until_broken(pipe: int, stop: threading.Event) -> None:
 def _after_signal(config: RegionConfig, stop: threading.Event) -> None:
     if stop.wait(GRACE):
         return
-    if not _stop_is_wanted(config):
+    if _stop_is_wanted(config):
+        _log.info("signalled while the region stops: the last cut comes first")
+    else:
         stop.set()
-        return
-    _log.info("signalled while the region stops: the last cut comes first")
 
 
 def _stop_is_wanted(config: RegionConfig) -> bool:
     """The region ends its members itself, once the last cut is done or given up."""
-    try:
+    with suppress(CrkafkaError):
         plane = open_plane(config)
-    except CrkafkaError:
-        return False
-    try:
-        return plane.read(lambda _, region: region.wanted is Wanted.STOP)
-    except CrkafkaError:
-        return False
-    finally:
-        plane.store.close()
+        with closing(plane.store):
+            return plane.read(lambda _, region: region.wanted is Wanted.STOP)
+    return False

@@ -32,20 +32,20 @@ def look_outside(
     """
     region, known = plane.read(lambda reader, row: (row, list(starts.known(reader))))
     checkpoint, epoch, where = 0, 0, []
-    place = plane.place()
-    mark = owner.read(storage, region.uid) if claim else owner.check(storage, region.uid, place, region=region.name)
+    uid, place = region.uid, plane.place()
+    mark = owner.read(storage, uid) if claim else owner.check(storage, uid, place, region=region.name)
     if mark is not None:
-        epoch, checkpoint, where = mark.epoch, mark.checkpoint, [f"the mark {owner.path_of(region.uid)} in the storage"]
+        epoch, checkpoint, where = mark.epoch, mark.checkpoint, [f"the mark {owner.path_of(uid)} in the storage"]
     for tp, commit in (kafka.committed(group_id, known) if kafka is not None else {}).items():
         parsed = CommitMetadata.parse(commit.metadata)
-        if parsed is not None and parsed.uid == region.uid and parsed.checkpoint > checkpoint:
+        if parsed is not None and parsed.uid == uid and parsed.checkpoint > checkpoint:
             checkpoint = parsed.checkpoint
             where.append(f"the committed offset of {tp}")
-    files = tuple(file.path for file in storage.list(region.uid))
+    files = tuple(file.path for file in storage.list(uid))
     names = [name for name in map(SegmentName.parse, files) if name is not None]
-    for name in names:
-        if name.epoch > epoch:
-            epoch = name.epoch
-            where.append(f"the segment {name.path}")
+    newest = max(names, key=lambda name: name.epoch, default=None)
+    if newest is not None and newest.epoch > epoch:
+        epoch = newest.epoch
+        where.append(f"the segment {newest.path}")
     numbers = frozenset((name.epoch, name.number) for name in names)
     return OutsideSql(Seen(epoch, checkpoint, " or ".join(where[-2:]), numbers), files)

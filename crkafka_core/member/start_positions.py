@@ -13,12 +13,7 @@ from crkafka_core.protocol.commit_metadata import CommitMetadata
 
 
 def propose(
-    config: RegionConfig,
-    admin: Admin,
-    uid: str,
-    tps: Iterable[TP],
-    *,
-    born: bool,
+    config: RegionConfig, admin: Admin, uid: str, tps: Iterable[TP], *, born: bool
 ) -> dict[TP, tuple[int, str]]:
     """Per partition (offset, name of the position). A partition found after the birth goes by `new_partitions`.
 
@@ -46,11 +41,15 @@ def _default(
     """The group's committed offset, as far as it can be believed; else `auto.offset.reset`, resolved by us (SPEC S2)."""
     committed = admin.committed(config.group_id, ends)
     proposed: dict[TP, tuple[int, str]] = {}
-    strangers: dict[str, TP] = {}
     for tp in sorted(ends):
-        commit = committed.get(tp)
+        commit, fallback = committed.get(tp), config.start_fallback
         if commit is None:
-            proposed[tp] = _fallback(config, tp, ends)
+            if fallback == "error":
+                raise ConfigError(
+                    f"Group {config.group_id} has no committed offset for {tp}, and `auto_offset_reset: error` allows nothing else.",
+                    hint="Choose another start position.",
+                )
+            proposed[tp] = ends[tp][fallback == "latest"], fallback
             continue
         parsed = CommitMetadata.parse(commit.metadata)
         if parsed is None:
@@ -60,13 +59,11 @@ def _default(
         elif parsed.uid == config.start.adopt:
             proposed[tp] = (min(commit.offset, parsed.safe), "adopted")
         else:
-            strangers[parsed.uid] = tp
-    if strangers:
-        other, tp = next(iter(strangers.items()))
-        raise ConfigError(
-            f"The committed offset of {tp} in group {config.group_id} was made by another region, uid {other}.",
-            hint=f"If this region takes over from it, say `start: {{position: default, adopt: {other}}}`; else use another group.id.",
-        )
+            raise ConfigError(
+                f"The committed offset of {tp} in group {config.group_id} was made by another region, uid {parsed.uid}.",
+                hint=f"If this region takes over from it, say `start: {{position: default, adopt: {parsed.uid}}}`; else use another "
+                "group.id.",
+            )
     return _uncut(config, admin, committed, proposed)
 
 
@@ -88,13 +85,3 @@ def _uncut(
             )
         proposed[tp] = end, position
     return proposed
-
-
-def _fallback(config: RegionConfig, tp: TP, ends: Mapping[TP, tuple[int, int]]) -> tuple[int, str]:
-    fallback = config.start_fallback
-    if fallback == "error":
-        raise ConfigError(
-            f"Group {config.group_id} has no committed offset for {tp}, and `auto_offset_reset: error` allows nothing else.",
-            hint="Choose another start position.",
-        )
-    return ends[tp][fallback == "latest"], fallback
