@@ -255,10 +255,8 @@ class KafkaAdmin(AdminConnection):
         return self._retried(describe, lambda error: _code(error) in _COORDINATOR_MOVES)
 
     def client_ids(self, group_id: str) -> list[str]:
-        """The client ids of a group's members, with line breaks escaped.
-
-        A broker that lacks the call names none: a member that starts would wait for ever for its answer (SPEC U5).
-        """
+        """The client ids of a group's members, with line breaks escaped. A broker that lacks the call names none: a member that starts
+        would wait for ever for its answer (SPEC U5)."""
         try:
             return sorted(one_line(member.client_id) for member in self.describe_group(group_id).members)
         except KafkaException as error:
@@ -324,10 +322,8 @@ class KafkaAdmin(AdminConnection):
         return offsets, errors
 
     def _learn_leaders(self) -> frozenset[TP] | None:
-        """Refresh the leaders; all partitions of the cluster, or None if it does not answer.
-
-        Partitions of a new topic, or of a broker that has just started, may be missing for a moment.
-        """
+        """Refresh the leaders; all partitions of the cluster, or None if it does not answer. Partitions of a new topic, or of a broker that
+        has just started, may be missing for a moment."""
         try:
             cluster: Any = self._find_controller()
         except KafkaUnavailable:

@@ -41,10 +41,8 @@ def check_same(admin: Admin, ranges: Sequence[KafkaRange]) -> None:
 
 
 def check_uncut(admin: Admin, ranges: Sequence[KafkaRange]) -> None:
-    """Refuse ranges of a log that was cut below their ends, also if other records have been written there since (SPEC S4).
-
-    Only the last range of a partition is compared: leaders of the same epoch have the same log up to its end.
-    """
+    """Refuse ranges of a log that was cut below their ends, also if other records have been written there since (SPEC S4). Only the last
+    range of a partition is compared: leaders of the same epoch have the same log up to its end."""
     last = {r.tp: r for r in sorted(ranges, key=lambda r: r.stop) if r.leader_epoch >= 0}
     cut = admin.cut_below({tp: (r.stop, r.leader_epoch) for tp, r in last.items()}) if last else {}
     for r in sorted(ranges, key=lambda r: r.checkpoint):

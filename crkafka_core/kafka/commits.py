@@ -64,10 +64,8 @@ _WAYS_TO_FAIL = (KafkaUnavailable, GroupRebalanced, NotAllowed, KafkaFailed, Fen
 
 
 def commit_error(failures: Sequence[CrkafkaError]) -> CrkafkaError:
-    """The worst of several partitions' failures: a fatal one outweighs a transient one (SPEC D2).
-
-    A deleted topic only aborts the cut, as KafkaUnavailable: the reset that follows detects it (SPEC S4).
-    """
+    """The worst of several partitions' failures: a fatal one outweighs a transient one (SPEC D2). A deleted topic only aborts the cut, as
+    KafkaUnavailable: the reset that follows detects it (SPEC S4)."""
     known = [e if isinstance(e, _WAYS_TO_FAIL) else KafkaUnavailable(e.message, hint=e.hint) for e in failures]
     worst = max(known, key=lambda error: next(i for i, kind in enumerate(_WAYS_TO_FAIL) if isinstance(error, kind)))
     if len(known) == 1:

@@ -101,10 +101,8 @@ class GroupConsumer(Membership):
         return done
 
     def _accepted(self, batch: Batch, failures: Iterable[Failure]) -> Batch | None:
-        """Records of flowing partitions from our position on (a revoked one may still deliver: docs/clients.md C-K8, C-R5).
-
-        An unreadable record or vanished offset ends its partition: the client goes on behind it and leaves a hole (SPEC X9).
-        """
+        """Records of flowing partitions from our position on (a revoked one may still deliver: docs/clients.md C-K8, C-R5). An unreadable
+        record or vanished offset ends its partition: the client goes on behind it and leaves a hole (SPEC X9)."""
         ended: dict[TP, int] = {}
         for failure in failures:
             if failure.error.code() in _ENDS_ITS_PARTITION:

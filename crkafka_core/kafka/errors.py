@@ -145,10 +145,8 @@ def broker_in(error: KafkaError) -> str:
 
 
 def error_of(error: KafkaError | KafkaException, what: str) -> CrkafkaError:
-    """The error for a librdkafka error that happened while doing `what` ("committing offsets of group orders").
-
-    librdkafka's text names brokers, codes and reasons, never passwords; no property is added here (SPEC U2).
-    """
+    """The error for a librdkafka error that happened while doing `what` ("committing offsets of group orders"). librdkafka's text names
+    brokers, codes and reasons, never passwords; no property is added here (SPEC U2)."""
     if isinstance(error, KafkaException):
         error = error.args[0] if error.args and isinstance(error.args[0], KafkaError) else KafkaError(KafkaError._FAIL)
     code = error.code()

@@ -28,10 +28,8 @@ _CUT_AT = re.compile(r"truncation detected at offset \d+ .*broker end offset is 
 def compare(
     properties: Mapping[str, str], offsets: Mapping[TP, tuple[int, int]], *, group_id: str, patience: float
 ) -> dict[TP, int | None]:
-    """Where the log was cut below each of `offsets` (next offset, leader epoch of the record before it); None if it was not.
-
-    `properties` connect to Kafka; this user may read the group, which is not joined. A partition without an answer in time is left out.
-    """
+    """Where the log was cut below each of `offsets` (next offset, leader epoch of the record before it); None if it was not. `properties`
+    connect to Kafka; this user may read the group, which is not joined. A partition without an answer in time is left out."""
     name = f"crkafka-epochs-{uuid.uuid4().hex[:12]}"
     settings = {
         **properties,

@@ -45,10 +45,8 @@ class Taken:
 
 
 class Records:
-    """The records of one consumer, as Python objects; belongs to the consumer's thread.
-
-    Callbacks run inside `take` here, in the same call that returns records (docs/clients.md C-K6).
-    """
+    """The records of one consumer, as Python objects; belongs to the consumer's thread. Callbacks run inside `take` here, in the same call
+    that returns records (docs/clients.md C-K6)."""
 
     def __init__(self, consumer: Any) -> None:
         self._consumer = consumer

@@ -64,10 +64,8 @@ def client_properties(
     single_topic: bool = False,
     pattern: bool = False,
 ) -> dict[str, str]:
-    """Properties of one member's consumer. `kafka` holds resolved values: they must not be logged.
-
-    `single_topic`: the subscription names exactly one topic (SPEC R1). `pattern`: it is a pattern; internal topics are excluded.
-    """
+    """Properties of one member's consumer. `kafka` holds resolved values: they must not be logged. `single_topic`: the subscription names
+    exactly one topic (SPEC R1). `pattern`: it is a pattern; internal topics are excluded."""
     given = {name: _text(value) for name, value in kafka.items()}
     properties = {**DEFAULTS, **_timeouts(given, limits), **given, **FORCED}
     properties["client.id"] = client_id  # docs/clients.md C-K16: equal ones can loop the assignor for ever
@@ -94,10 +92,8 @@ def admin_properties(kafka: Mapping[str, str], *, client_id: str) -> dict[str, s
 
 
 def reader_properties(kafka: Mapping[str, str], *, client_id: str) -> dict[str, str]:
-    """Properties of a consumer that reads given ranges by `assign`, with no effect on a group (SPEC K3).
-
-    It names the region's group, which this user may read, and does not join it.
-    """
+    """Properties of a consumer that reads given ranges by `assign`, with no effect on a group (SPEC K3). It names the region's group, which
+    this user may read, and does not join it."""
     connection = admin_properties(kafka, client_id=client_id)
     given = {name: _text(value) for name, value in kafka.items()}
     tuned = {name: value for name, value in DEFAULTS.items() if name != "heartbeat.interval.ms"}
@@ -118,10 +114,8 @@ def _timeouts(given: Mapping[str, str], limits: Limits) -> dict[str, str]:
 
 
 def _strategy(given: Mapping[str, str], single_topic: bool) -> str:
-    """Range for exactly one topic, else round robin; both are listed, so that a subscription may grow (SPEC R1).
-
-    A cooperative assignor stands alone: the client takes none beside it.
-    """
+    """Range for exactly one topic, else round robin; both are listed, so that a subscription may grow (SPEC R1). A cooperative assignor
+    stands alone: the client takes none beside it."""
     default = ASSIGNORS if single_topic else ASSIGNORS[::-1]
     chosen = assignors(given.get("partition.assignment.strategy", ""))
     if COOPERATIVE in chosen:

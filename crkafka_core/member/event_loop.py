@@ -251,10 +251,8 @@ class EventLoop:
         return self.state.desired.marks if self.state.desired is not None else frozenset()
 
     def reading(self) -> dict[TP, int] | None:
-        """Where the partitions stand that should give records now: submitted so far, or the end that was met; −1 without a start.
-
-        One of which records wait in the queue has given them. None: a cut or a full queue holds up all of them, silent or not.
-        """
+        """Where the partitions stand that should give records now: submitted so far, or the end that was met; −1 without a start. One of
+        which records wait in the queue has given them. None: a cut or a full queue holds up all of them, silent or not."""
         if not self.state.fetches:
             return {}
         if not self.state.submits or self._submitter.queue.full:

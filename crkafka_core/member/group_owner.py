@@ -19,11 +19,8 @@ _MEMBER = re.compile(r"crkafka-(?P<uid>[0-9a-f]{8})-(?P<region>.+)/\d+-[0-9a-f]+
 
 
 def refuse_anothers(admin: Admin, config: RegionConfig, uid: str) -> None:
-    """Refuse a group in which another region commits, or has members.
-
-    `uid`: of this region, empty before it is made. `start.adopt` takes over the commits of one that is gone, and no live members.
-    A missing right refuses nothing here: the call that needs it reports it.
-    """
+    """Refuse a group in which another region commits, or has members. `uid`: of this region, empty before it is made. `start.adopt` takes
+    over the commits of one that is gone, and no live members. A missing right refuses nothing here: the call that needs it reports it."""
     group = config.group_id
     with suppress(NotAllowed):
         topics = admin.topics(config.topics or (), pattern=config.pattern)

@@ -37,10 +37,8 @@ def hold(pipe: int, config: RegionConfig, stop: threading.Event) -> None:
 
 
 def on_signal(act: Callable[[], None]) -> None:
-    """Call `act` on a thread of its own after SIGTERM or SIGINT; to be called on the main thread.
-
-    The handlers only put into a queue: they interrupt the main thread anywhere, also where it holds the lock of an event.
-    """
+    """Call `act` on a thread of its own after SIGTERM or SIGINT; to be called on the main thread. The handlers only put into a queue: they
+    interrupt the main thread anywhere, also where it holds the lock of an event."""
     caught: SimpleQueue[int] = SimpleQueue()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _: caught.put(number))

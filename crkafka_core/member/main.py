@@ -113,10 +113,8 @@ class MemberProcess:
             return CODES[ExitKind.CLEAN]
 
     def _patiently(self, call: Callable[[], T], stop: Signal) -> T:
-        """Call until the service answers. The host reports its absence, once for all members.
-
-        Kafka may refuse our identity or rights for a while, as where they are renewed (SPEC X11).
-        """
+        """Call until the service answers. The host reports its absence, once for all members. Kafka may refuse our identity or rights for a
+        while, as where they are renewed (SPEC X11)."""
         pause, refused = 0.2, Lasting()
         while True:
             try:
@@ -267,11 +265,8 @@ class MemberProcess:
         return ended
 
     def _leave(self, consumer: Consumer, admin: Admin, ended: sg.Exit, properties: Mapping[str, Any]) -> int:
-        """Leave the control plane and Kafka; the exit code.
-
-        Every client ends here, and none is left to Python's way out: where one hangs the watchdog ends the process, and after a clean
-        end its host.
-        """
+        """Leave the control plane and Kafka; the exit code. Every client ends here, and none is left to Python's way out: where one hangs
+        the watchdog ends the process, and after a clean end its host."""
         watchdog = self.watchdog
         if ended.kind is ExitKind.CLEAN:
             watchdog.end()
@@ -288,10 +283,8 @@ class MemberProcess:
         return code
 
     def _farewell(self, ended: sg.Exit) -> bool:
-        """Report the end to SQL, so that it need not wait for the lease; whether a newer process of this name has taken over.
-
-        Whatever a superseded process failed of, it is not started again: it would supersede the rightful one (SPEC G3, R7).
-        """
+        """Report the end to SQL, so that it need not wait for the lease; whether a newer process of this name has taken over. Whatever a
+        superseded process failed of, it is not started again: it would supersede the rightful one (SPEC G3, R7)."""
         try:
             if ended.kind is ExitKind.CLEAN:
                 self.plane.leave()
@@ -307,11 +300,8 @@ class MemberProcess:
 
 
 def _standstill(member: MemberProcess, limit: Limits, now: float) -> float:
-    """For how long a thread has made no progress (SPEC G3).
-
-    Closing and dropping segments has the cut's deadline. A database that answers the renewer, but not another thread for a whole
-    lease, has lost that thread's connection without a word.
-    """
+    """For how long a thread has made no progress (SPEC G3). Closing and dropping segments has the cut's deadline. A database that answers
+    the renewer, but not another thread for a whole lease, has lost that thread's connection without a word."""
     return max(
         member.loop.standstill(),
         member.submitter.stuck_for(now),
@@ -322,10 +312,8 @@ def _standstill(member: MemberProcess, limit: Limits, now: float) -> float:
 
 
 def main(stdin: TextIO = sys.stdin) -> int:
-    """`python -m crkafka_core.member.main`: the configuration and the name come as one line of JSON on standard input.
-
-    With `leash` in it, the host keeps the pipe open for as long as it wants this process (`leash.py`).
-    """
+    """`python -m crkafka_core.member.main`: the configuration and the name come as one line of JSON on standard input. With `leash` in it,
+    the host keeps the pipe open for as long as it wants this process (`leash.py`)."""
     order = json.loads(stdin.readline())
     logs.begin(order.get("log_level", "INFO"), order.get("log_format", "text"), who=order["name"])
     stop = threading.Event()
@@ -352,9 +340,7 @@ def _hook_of(order: Mapping[str, str]) -> Hook | None:
 
 def leave(code: int) -> NoReturn:
     """End the process at once: Python's own way waits for clients' threads and destructors, which can hang, and nothing watches it.
-
-    Everything is reported and closed by now. A process that hung there would never be started again.
-    """
+    Everything is reported and closed by now. A process that hung there would never be started again."""
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):

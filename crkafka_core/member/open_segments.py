@@ -77,11 +77,8 @@ class OpenSegments:
 
     @staticmethod
     def close(handed: Handed) -> tuple[ClosedSegment, ...]:
-        """Flush the tail to disk.
-
-        From here on a contribution, or a merge that this member does not know of yet, may name them: only SQL knows whether they are
-        orphans, so the member removes them no more (SPEC C7, T3).
-        """
+        """Flush the tail to disk. From here on a contribution, or a merge that this member does not know of yet, may name them: only SQL
+        knows whether they are orphans, so the member removes them no more (SPEC C7, T3)."""
         if handed.writer is None:
             return handed.closed
         closed = handed.writer.close(handed.topic_ids, handed.merged)

@@ -26,10 +26,8 @@ class OutsideSql:
 def look_outside(
     plane: Readable, storage: Storage, kafka: Admin | None, group_id: str = "", *, claim: bool = False
 ) -> OutsideSql:
-    """Raises `NotOwner` when another control plane has marked the storage as its own, unless a person claims it.
-
-    Without Kafka only the storage is looked at.
-    """
+    """Raises `NotOwner` when another control plane has marked the storage as its own, unless a person claims it. Without Kafka only the
+    storage is looked at."""
     region, known = plane.read(lambda reader, row: (row, list(starts.known(reader))))
     checkpoint, epoch, where = 0, 0, []
     uid, place = region.uid, plane.place()

@@ -248,10 +248,8 @@ class Resolver(Loop):
         self._checked_outside_sql = True
 
     def _check_topics(self, topics: Mapping[str, TopicInfo], epoch: int) -> Mapping[TP, Initial]:
-        """A known topic that this member reads and Kafka no longer has stops the region, without resets (SPEC S4). All that are known.
-
-        What another configuration of the region reads, before or after a change, others look at.
-        """
+        """A known topic that this member reads and Kafka no longer has stops the region, without resets (SPEC S4). All that are known. What
+        another configuration of the region reads, before or after a change, others look at."""
         mine = subscription.dump(self._config.topics, self._config.pattern)
         first = self._plane.read(lambda reader, region: starts.known(reader))
         known = {i.topic: i.topic_id for i in first.values()}

@@ -46,10 +46,8 @@ class StallWatch:
         self._seen: dict[TP, tuple[int, float]] = {}
 
     def ask(self) -> bool:
-        """Ask, if it is time to; whether a partition is stalled that was not before.
-
-        Ends are those of uncommitted records too: where a transaction hangs, what is committed ends before it (docs/clients.md C-R17).
-        """
+        """Ask, if it is time to; whether a partition is stalled that was not before. Ends are those of uncommitted records too: where a
+        transaction hangs, what is committed ends before it (docs/clients.md C-R17)."""
         now = self._runtime.now()
         if now < self._due:
             return False

@@ -176,9 +176,7 @@ class Submitter(Loop):
 
     def save(self, cut: int, number: int) -> None:
         """Take offsets and segments for this cut, now or behind the batch that is being written; `Saved` is posted once they are closed.
-
-        What is written after that bears `number`: nothing, where the gate is shut until the merge (SPEC C8, D5).
-        """
+        What is written after that bears `number`: nothing, where the gate is shut until the merge (SPEC C8, D5)."""
         with self._changed:
             since = None
             if not self._open:
@@ -322,10 +320,8 @@ class Submitter(Loop):
             self._post(sg.Triggered(stamp.epoch, stamp.base))
 
     def _break(self, stamp: sg.Stamp, why: str, error: Exception) -> None:
-        """What was written cannot be trusted: nothing more until the reset that this asks for (SPEC X3).
-
-        The storage's errors count for nothing; any other is this member's own failure (SPEC X6).
-        """
+        """What was written cannot be trusted: nothing more until the reset that this asks for (SPEC X3). The storage's errors count for
+        nothing; any other is this member's own failure (SPEC X6)."""
         self._broken = True
         away = isinstance(error, ServiceUnavailable | OSError)
         self._post(sg.Trouble(stamp.epoch, why, ResetCause.UNAVAILABLE if away else ResetCause.FAILURE))

@@ -23,10 +23,8 @@ HUNG_CODE = 13
 
 
 class Watchdog(Loop):
-    """Posts the end of the lease, and ends a process that does not end by itself. The lease counts from before a renewal is sent.
-
-    `renewer` is a loop of its own: a renewal that hangs delays no other duty.
-    """
+    """Posts the end of the lease, and ends a process that does not end by itself. The lease counts from before a renewal is sent. `renewer`
+    is a loop of its own: a renewal that hangs delays no other duty."""
 
     def __init__(
         self,
