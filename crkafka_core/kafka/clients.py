@@ -83,9 +83,9 @@ def _refused(properties: Mapping[str, str], reason: str) -> ConfigError:
                 f"kafka.{name}: there is no file {value}.", hint="Put it there, on each machine that connects."
             )
     if "GSSAPI" in reason and not {"sasl.mechanism", "sasl.mechanisms"} & properties.keys():
-        how = "Write PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER."
         return ConfigError(
-            "kafka.sasl.mechanism is missing, and this client has no GSSAPI, which it would take then.", hint=how
+            "kafka.sasl.mechanism is missing, and this client has no GSSAPI, which it would take then.",
+            hint="Write PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER.",
         )
     reason = re.sub(r"^Failed to create (admin client|consumer): ", "", reason).strip()
     return ConfigError(f"kafka: {reason}.", hint="Mend the property.")
@@ -190,9 +190,7 @@ class _Renewal:
     def _stamped(self) -> list[tuple[int, int]]:
         stamps = []
         for file in self._files:
-            try:
+            with suppress(OSError):
                 status = file.stat()
-            except OSError:
-                continue
-            stamps.append((status.st_ino, status.st_mtime_ns))
+                stamps.append((status.st_ino, status.st_mtime_ns))
         return stamps

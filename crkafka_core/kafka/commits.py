@@ -120,18 +120,20 @@ class Commits:
                 TopicPartition(tp.topic, tp.partition, offset, metadata.get(tp, ""), leader_epochs.get(tp, -1))
                 for tp, offset in piece.items()
             ]
-            codes: set[int] = set()
             try:
                 answer = self._answer(request, what, self._patience if patience is None else patience)
                 failures = [error_of(p.error, f"{what}, at {TP(p.topic, p.partition)}") for p in answer if p.error]
                 codes = {p.error.code() for p in answer if p.error}
-            except KafkaException as error:
-                failures, codes = [client_error(error, what)], {error.args[0].code()}
-            except RuntimeError as error:
+            except (KafkaException, RuntimeError) as error:
                 failures = [client_error(error, what)]
+                codes = {error.args[0].code()} if isinstance(error, KafkaException) else set()
             if codes and codes <= _TOO_LARGE:
                 if len(piece) == 1:
-                    raise _no_room(what)
+                    raise KafkaUnavailable(
+                        f"Kafka refuses {what} as too large.",
+                        hint="Raise `message.max.bytes` of the brokers, or `max.message.bytes` of `__consumer_offsets`: 1 MiB is Kafka's "
+                        "default.",
+                    )
                 self._most = sum(_size(tp, metadata, self._group_id) for tp in piece) // 2
                 pieces = self._pieces({tp: at for left in (piece, *pieces) for tp, at in left.items()}, metadata)
             elif failures:
@@ -151,13 +153,6 @@ class Commits:
                 return attempt.result()
             self._given_up_at = time.monotonic() + self._patience - patience
         raise KafkaUnavailable(f"Kafka did not answer in {patience:.0f} s while {what}.", hint="Is the coordinator up?")
-
-
-def _no_room(what: str) -> KafkaUnavailable:
-    return KafkaUnavailable(
-        f"Kafka refuses {what} as too large.",
-        hint="Raise `message.max.bytes` of the brokers, or `max.message.bytes` of `__consumer_offsets`: 1 MiB is Kafka's default.",
-    )
 
 
 def _run(attempt: Future[list[TopicPartition]], consumer: Any, request: list[TopicPartition]) -> None:

@@ -10,13 +10,10 @@ import ctypes
 import logging
 import os
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
 import confluent_kafka
@@ -68,7 +65,7 @@ def load() -> Library | None:
     """Both libraries, or None, with the reason logged once at INFO."""
     try:
         return _load()
-    except (OSError, AttributeError, LookupError) as error:
+    except (OSError, AttributeError, LookupError, ValueError) as error:
         _log.info("records are read through Python objects: %s", error)
         return None
 
@@ -121,9 +118,14 @@ def _load() -> Library:
             f"confluent-kafka {version} with librdkafka {calls} was not tried with the native edge ({tried})"
         )
     kafka = librdkafka()
-    with _edge() as path:
+    files = resources.files(__package__).iterdir()
+    built = next((file for file in files if file.name.startswith("_edge.") and file.name.endswith(".so")), None)
+    if built is None:
+        raise LookupError("the native edge is not built (there was no compiler when crkafka was installed)")
+    with resources.as_file(built) as path:  # unpacked for a moment if the code is in a zip, as on Spark's executors
         edge = ctypes.CDLL(str(path))
-    _refuse_stale(edge)
+    if ctypes.c_int.in_dll(edge, "edge_layout").value != _LAYOUT:  # other arguments: it would write to wrong addresses
+        raise LookupError("the native edge was built from another version of its source; install crkafka again")
     functions = Functions(
         **{field: ctypes.cast(getattr(kafka, name), ctypes.c_void_p).value for field, name in _NAMES.items()}
     )
@@ -140,29 +142,3 @@ def _load() -> Library:
     edge.fill.argtypes = [pointer, pointer, number, pointer, pointer]
     edge.drop.argtypes = [pointer, pointer, number]
     return Library(kafka, edge, functions)
-
-
-def _refuse_stale(edge: Any) -> None:
-    """Refuse a library built from another version of `edge.c`: its arguments differ, and it would write to wrong addresses."""
-    try:
-        layout = ctypes.c_int.in_dll(edge, "edge_layout").value
-    except ValueError:
-        layout = 1
-    if layout != _LAYOUT:
-        raise LookupError("the native edge was built from another version of its source; install crkafka again")
-
-
-@contextmanager
-def _edge() -> Iterator[Path]:
-    """Our library as a file, unpacked for a moment if the code is in a zip, as on Spark's executors."""
-    here = resources.files(__package__)
-    built = next((f for f in here.iterdir() if f.name.startswith("_edge.") and f.name.endswith(".so")), None)
-    if built is None:
-        raise LookupError("the native edge is not built (there was no compiler when crkafka was installed)")
-    if isinstance(built, Path):
-        yield built
-        return
-    with tempfile.TemporaryDirectory(prefix="crkafka-edge-") as folder:
-        path = Path(folder) / built.name
-        path.write_bytes(built.read_bytes())
-        yield path
