@@ -16,15 +16,8 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from crkafka_core.kafka.errors import (
-    Fenced,
-    GroupRebalanced,
-    KafkaFailed,
-    KafkaUnavailable,
-    NotAllowed,
-    client_error,
-    error_of,
-)
+from crkafka_core.kafka import errors
+from crkafka_core.kafka.errors import KafkaUnavailable, client_error, error_of
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.plural import plural
@@ -59,7 +52,7 @@ def _size(tp: TP, metadata: Mapping[TP, str], group_id: str) -> int:
     return _RECORD_BYTES + sum(len(text.encode()) for text in (group_id, tp.topic, metadata.get(tp, "")))
 
 
-_WAYS_TO_FAIL = (KafkaUnavailable, GroupRebalanced, NotAllowed, KafkaFailed, Fenced)
+_WAYS_TO_FAIL = (KafkaUnavailable, errors.GroupRebalanced, errors.NotAllowed, errors.KafkaFailed, errors.Fenced)
 """Errors of a commit, the worst last."""
 
 
@@ -138,7 +131,7 @@ class Commits:
                 pieces = self._pieces({tp: at for left in (piece, *pieces) for tp, at in left.items()}, metadata)
             elif failures:
                 failed = commit_error(failures)
-                self.fenced |= isinstance(failed, Fenced)
+                self.fenced |= isinstance(failed, errors.Fenced)
                 raise failed
 
     def _pieces(self, offsets: Mapping[TP, int], metadata: Mapping[TP, str]) -> deque[dict[TP, int]]:

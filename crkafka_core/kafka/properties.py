@@ -7,14 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from crkafka_core.config.kafka_section import (
-    ASSIGNORS,
-    BROKERS_OWN,
-    COOPERATIVE,
-    MAX_METADATA_REFRESH_MS,
-    assignors,
-    has_member_epochs,
-)
+from crkafka_core.config import kafka_section as section
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.limits import Limits
 
@@ -69,12 +62,12 @@ def client_properties(
     given = {name: _text(value) for name, value in kafka.items()}
     properties = {**DEFAULTS, **_timeouts(given, limits), **given, **FORCED}
     properties["client.id"] = client_id  # docs/clients.md C-K16: equal ones can loop the assignor for ever
-    if has_member_epochs(given):
-        properties = {name: value for name, value in properties.items() if name not in BROKERS_OWN}
+    if section.has_member_epochs(given):
+        properties = {name: value for name, value in properties.items() if name not in section.BROKERS_OWN}
     else:
         properties["partition.assignment.strategy"] = _strategy(given, single_topic)
-    if not 0 < int(properties[REFRESH]) <= MAX_METADATA_REFRESH_MS:
-        properties[REFRESH] = str(MAX_METADATA_REFRESH_MS)
+    if not 0 < int(properties[REFRESH]) <= section.MAX_METADATA_REFRESH_MS:
+        properties[REFRESH] = str(section.MAX_METADATA_REFRESH_MS)
     if pattern:
         properties["topic.blacklist"] = f"^{INTERNAL}"
     if instance_id is not None:
@@ -116,10 +109,10 @@ def _timeouts(given: Mapping[str, str], limits: Limits) -> dict[str, str]:
 def _strategy(given: Mapping[str, str], single_topic: bool) -> str:
     """Range for exactly one topic, else round robin; both are listed, so that a subscription may grow (SPEC R1). A cooperative assignor
     stands alone: the client takes none beside it."""
-    default = ASSIGNORS if single_topic else ASSIGNORS[::-1]
-    chosen = assignors(given.get("partition.assignment.strategy", ""))
-    if COOPERATIVE in chosen:
-        return COOPERATIVE
+    default = section.ASSIGNORS if single_topic else section.ASSIGNORS[::-1]
+    chosen = section.assignors(given.get("partition.assignment.strategy", ""))
+    if section.COOPERATIVE in chosen:
+        return section.COOPERATIVE
     return ",".join(dict.fromkeys([*(chosen or default), *default]))
 
 

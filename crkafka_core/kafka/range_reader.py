@@ -10,6 +10,7 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping
 
+import numpy as np
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from crkafka_core.kafka import clients
@@ -58,9 +59,11 @@ class RangeReader:
                 before = position
                 if batch is not None:
                     position = max(position, batch.offsets().get(tp, position))
-                    kept = _below(batch, stop)
-                    if kept.rows:
-                        yield kept
+                    if position > stop:  # offsets rise: as many rows as have one below the end come first
+                        below = np.count_nonzero(batch.records.column("offset").to_numpy() < stop)
+                        batch = batch.until({tp: int(below)})
+                    if batch.rows:
+                        yield batch
                         heard = time.monotonic()  # the time the caller took does not count as silence of Kafka
                 if position < stop and self._unreadable is not None:
                     raise RecordUnreadable(tp, position, self._unreadable.str())
@@ -117,14 +120,3 @@ class RangeReader:
         return ServiceUnavailable(
             f"No records of {tp} at offset {position} for {_PATIENCE:.0f} s.", hint="Is its leader up?"
         )
-
-
-def _below(batch: Batch, stop: int) -> Batch:
-    """The batch, of one partition, without records at or past the end of the range."""
-    rows = 0
-    for run in batch.runs:
-        if run.next > stop:
-            offsets = batch.records.column("offset").slice(run.start, run.rows).to_numpy()
-            return batch.head(rows + int((offsets < stop).sum()))[0]
-        rows += run.rows
-    return batch

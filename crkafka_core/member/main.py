@@ -36,18 +36,7 @@ from crkafka_core.member.resolver import Resolver
 from crkafka_core.member.stall_watch import StallWatch
 from crkafka_core.member.submitter import Submitter
 from crkafka_core.member.watchdog import Watchdog
-from crkafka_core.model import limits
-from crkafka_core.model.errors import (
-    CrkafkaError,
-    Lost,
-    NotOwner,
-    NotRunning,
-    OldConfiguration,
-    ServiceUnavailable,
-    Superseded,
-    TooOld,
-    WrongRegion,
-)
+from crkafka_core.model import errors, limits
 from crkafka_core.model.limits import Limits
 from crkafka_core.plane import alarms, members, roster
 from crkafka_core.plane.member_plane import MemberPlane
@@ -100,13 +89,13 @@ class MemberProcess:
         """The exit code."""
         try:
             return self._run(stop, hook)
-        except (NotRunning, Superseded) as refused:
+        except (errors.NotRunning, errors.Superseded) as refused:
             _log.info("%s", refused)
-            return CODES[ExitKind.SUPERSEDED] if isinstance(refused, Superseded) else CODES[ExitKind.CLEAN]
-        except (WrongRegion, OldConfiguration, TooOld, NotOwner) as refused:
+            return CODES[ExitKind.SUPERSEDED] if isinstance(refused, errors.Superseded) else CODES[ExitKind.CLEAN]
+        except (errors.WrongRegion, errors.OldConfiguration, errors.TooOld, errors.NotOwner) as refused:
             _log.error("%s", refused)
             return REFUSED
-        except (ServiceUnavailable, NotAllowed) as away:
+        except (errors.ServiceUnavailable, NotAllowed) as away:
             if not stop.is_set():
                 raise
             _log.info("%s", away)  # it was waited for until the end
@@ -119,7 +108,7 @@ class MemberProcess:
         while True:
             try:
                 return call()
-            except (ServiceUnavailable, NotAllowed) as error:
+            except (errors.ServiceUnavailable, NotAllowed) as error:
                 if not isinstance(error, NotAllowed):
                     refused.over()
                 elif refused.seconds(self.runtime.now()) >= REFUSED_FOR:
@@ -161,7 +150,7 @@ class MemberProcess:
         self.edges.settle()
         try:
             consumer = self._start(properties, stop)
-        except CrkafkaError as error:  # such as a property that the client does not take
+        except errors.CrkafkaError as error:  # such as a property that the client does not take
             self._farewell(sg.Exit(ExitKind.CLEAN if stop.is_set() else ExitKind.FAILED, str(error)))
             raise
         return self._leave(consumer, admin, self._live(), properties)
@@ -245,7 +234,7 @@ class MemberProcess:
         self.loop.progress = self.runtime.now()
         try:
             return self.edges.consumer(properties)
-        except ServiceUnavailable as error:
+        except errors.ServiceUnavailable as error:
             self.loop.troubles.note(error)
             raise
 
@@ -290,11 +279,11 @@ class MemberProcess:
                 self.plane.leave()
             elif ended.kind is ExitKind.FAILED:
                 self.plane.fail(ended.why)
-        except Superseded:
+        except errors.Superseded:
             return True
-        except Lost:
+        except errors.Lost:
             return False
-        except CrkafkaError as error:
+        except errors.CrkafkaError as error:
             _log.warning("saying goodbye: %s", error)
         return False
 
@@ -324,7 +313,7 @@ def main(stdin: TextIO = sys.stdin) -> int:
         else:
             leash.on_signal(stop.set)
         return run_member(config, order["name"], host=order.get("host", ""), stop=stop, hook=_hook_of(order))
-    except CrkafkaError as error:
+    except errors.CrkafkaError as error:
         _log.error("%s", error)
         return CODES[ExitKind.FAILED]
 
