@@ -19,7 +19,7 @@ from crkafka_core.config.resolving import resolve
 from crkafka_core.config.typed import TypedConfig
 from crkafka_core.control import Place
 from crkafka_core.kafka.properties import DEFAULTS, RECEIVED_BESIDE, RECEIVED_BYTES, client_properties
-from crkafka_core.member.group_owner import refuse_anothers, refuse_anothers_now
+from crkafka_core.member.outside_sql import refuse_anothers, refuse_anothers_now
 from crkafka_core.model.errors import ConfigError, DataLoss, NoControlPlane, Refused, WentBack, WrongRegion
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Group, Initial, Region, Table

@@ -21,7 +21,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import ConfigResource, OffsetSpec  # type: ignore[attr-defined]
 
 from crkafka_core.kafka import clients
-from crkafka_core.kafka.admin_connection import AdminConnection, T
+from crkafka_core.kafka.clients import AdminConnection, T
 from crkafka_core.kafka.edge import Committed, Isolation, TopicInfo
 from crkafka_core.kafka.errors import KafkaUnavailable, TopicGone
 from crkafka_core.kafka.leader_epochs import compare

@@ -12,7 +12,7 @@ from contextlib import suppress
 from importlib.metadata import entry_points
 from numbers import Real
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
@@ -20,10 +20,10 @@ from confluent_kafka.admin import AdminClient
 from crkafka_core.config import resolving
 from crkafka_core.config.kafka_section import CALLBACK
 from crkafka_core.config.problem import nearest
-from crkafka_core.kafka.errors import KafkaUnavailable
+from crkafka_core.kafka.errors import KafkaUnavailable, NotAllowed, error_of
 from crkafka_core.kafka.log import client_log
 from crkafka_core.kafka.native.library import report_errors
-from crkafka_core.model.errors import ConfigError
+from crkafka_core.model.errors import ConfigError, CrkafkaError
 
 TOKENS = "crkafka.oauthbearer"
 """Group of entry points of token functions. One is called with `sasl.oauthbearer.config` and returns a token and its expiry in seconds
@@ -38,6 +38,7 @@ _MILLISECONDS = 1e11
 """An expiry from here on is in milliseconds: in seconds it would be the year 5138."""
 _log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 OnError = Callable[[KafkaError], None]
 
 
@@ -194,3 +195,44 @@ class _Renewal:
                 status = file.stat()
                 stamps.append((status.st_ino, status.st_mtime_ns))
         return stamps
+
+
+class AdminConnection:
+    """An admin client with typed errors, which also have the reason of a refused connection. Safe to use from several threads."""
+
+    def __init__(self, properties: dict[str, str]) -> None:
+        self._properties = properties
+        self.bootstrap = properties["bootstrap.servers"]
+        self._refusal: KafkaError | None = None
+        self._lock = threading.Lock()
+        self._client = self._new_client()
+
+    def _new_client(self) -> AdminClient:
+        return admin(self._properties, self._on_error)
+
+    def _call(self, what: str, call: Callable[[], T], *, raw: bool = False) -> T:
+        """Run a call and convert its errors; `raw` passes on a KafkaException that the caller examines."""
+        try:
+            return call()
+        except KafkaException as error:
+            if raw:
+                raise
+            raise self._typed(error, what) from error
+        except TimeoutError as error:
+            raise KafkaUnavailable(f"Kafka at {self.bootstrap} did not answer {what} in time.") from error
+
+    def _typed(self, error: KafkaException, what: str) -> CrkafkaError:
+        """The typed error. A refused client reconnects and times out; only the error callback has the reason."""
+        typed = error_of(error, f"{what} at {self.bootstrap}")
+        if isinstance(typed, KafkaUnavailable):
+            self._client.poll(0)
+            with self._lock:
+                refusal, self._refusal = self._refusal, None
+            if refusal is not None:
+                return error_of(refusal, f"{what} at {self.bootstrap}")
+        return typed
+
+    def _on_error(self, error: KafkaError) -> None:
+        if isinstance(error_of(error, "connecting"), NotAllowed) or "SSL" in error.str():
+            with self._lock:
+                self._refusal = error

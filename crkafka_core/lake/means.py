@@ -15,8 +15,7 @@ import pyarrow as pa
 from crkafka_core.config.region_config import RegionConfig
 from crkafka_core.config.sections import TableConfig
 from crkafka_core.kafka.admin import KafkaAdmin
-from crkafka_core.kafka.archived_ranges import check_same, check_uncut
-from crkafka_core.kafka.range_reader import RangeReader
+from crkafka_core.kafka.range_reader import RangeReader, check_same, check_uncut
 from crkafka_core.lake import files, formats
 from crkafka_core.lake.formats import Logs
 from crkafka_core.lake.handle import Handle

@@ -11,9 +11,8 @@ from collections.abc import Mapping
 
 from crkafka_core.config import RegionConfig
 from crkafka_core.kafka.admin import KafkaAdmin
-from crkafka_core.kafka.consumer import GroupConsumer
+from crkafka_core.kafka.consumer import GroupConsumer, depart, nudge
 from crkafka_core.kafka.edge import Admin, Consumer
-from crkafka_core.kafka.short_joins import depart, nudge
 from crkafka_core.loop import THREADS, Runtime
 from crkafka_core.segments.storage import Storage
 from crkafka_core.segments.writer import SegmentWriter, Writer

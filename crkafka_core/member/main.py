@@ -25,12 +25,12 @@ from crkafka_core.member import leash
 from crkafka_core.member.edges import Edges
 from crkafka_core.member.event_loop import EventLoop
 from crkafka_core.member.exit_codes import CODES, REFUSED
-from crkafka_core.member.group_owner import refuse_anothers
 from crkafka_core.member.kafka_troubles import REFUSED_FOR, Lasting
 from crkafka_core.member.message_queue import MessageQueue
 from crkafka_core.member.metrics import Metrics
 from crkafka_core.member.observer import Observer
 from crkafka_core.member.open_segments import OpenSegments
+from crkafka_core.member.outside_sql import refuse_anothers
 from crkafka_core.member.reporter import Reporter
 from crkafka_core.member.resolver import Resolver
 from crkafka_core.member.stall_watch import StallWatch

@@ -14,7 +14,7 @@ from crkafka_core.control import Tx
 from crkafka_core.holder import whoami
 from crkafka_core.kafka.edge import Admin
 from crkafka_core.loop import THREADS, Runtime
-from crkafka_core.member.outside_sql import look_outside
+from crkafka_core.member.outside_sql import look_outside, refuse_anothers_now
 from crkafka_core.model import limits, rows
 from crkafka_core.model.errors import ManualAssignment, NoSuchRegion, NotRunning, ServiceUnavailable, WentBack
 from crkafka_core.model.offsets import TP
@@ -142,8 +142,6 @@ class Region:
             lambda reader, row: (row, row.group_id or members.regions_of(reader, config.group_id))
         )
         if not region.head:
-            from crkafka_core.member.group_owner import refuse_anothers_now
-
             refuse_anothers_now(config, region.uid)
         if not bound:
             return  # no region has a group yet: Kafka is not needed

@@ -16,8 +16,7 @@ import pyarrow as pa
 
 from crkafka_core.config.region_config import RegionConfig
 from crkafka_core.kafka.admin import KafkaAdmin
-from crkafka_core.kafka.archived_ranges import check_same
-from crkafka_core.kafka.range_reader import RangeReader
+from crkafka_core.kafka.range_reader import RangeReader, check_same
 from crkafka_core.model.errors import DataLoss
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.plural import plural

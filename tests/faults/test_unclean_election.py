@@ -12,12 +12,11 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from crkafka_core.dev.kafka import KafkaCluster
 from crkafka_core.kafka.admin import KafkaAdmin
-from crkafka_core.kafka.archived_ranges import check_uncut
 from crkafka_core.kafka.consumer import GroupConsumer
 from crkafka_core.kafka.edge import Polled
 from crkafka_core.kafka.errors import OffsetGone
 from crkafka_core.kafka.properties import client_properties
-from crkafka_core.kafka.range_reader import RangeReader
+from crkafka_core.kafka.range_reader import RangeReader, check_uncut
 from crkafka_core.model.errors import DataLoss
 from crkafka_core.model.limits import Limits
 from crkafka_core.model.offsets import TP

@@ -11,9 +11,9 @@ from confluent_kafka import KafkaError
 
 from crkafka_core.kafka import clients, leader_epochs
 from crkafka_core.kafka.admin import KafkaAdmin
-from crkafka_core.kafka.archived_ranges import check_same, check_uncut
 from crkafka_core.kafka.edge import TopicInfo
 from crkafka_core.kafka.errors import UNREADABLE
+from crkafka_core.kafka.range_reader import check_same, check_uncut
 from crkafka_core.model.errors import DataLoss
 from crkafka_core.model.offsets import TP
 from crkafka_core.plane.reading import KafkaRange

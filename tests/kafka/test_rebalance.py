@@ -18,14 +18,13 @@ from crkafka_core.dev.kafka import KafkaCluster
 from crkafka_core.kafka import consumer
 from crkafka_core.kafka.admin import KafkaAdmin
 from crkafka_core.kafka.commits import Commits
-from crkafka_core.kafka.consumer import GroupConsumer
+from crkafka_core.kafka.consumer import GroupConsumer, nudge
 from crkafka_core.kafka.edge import Committed, Kind, Polled
 from crkafka_core.kafka.errors import Fenced, GroupRebalanced, KafkaUnavailable, NotAllowed, PolledTooLate
 from crkafka_core.kafka.group import report
 from crkafka_core.kafka.membership import generation_of
 from crkafka_core.kafka.native.library import handle, librdkafka
 from crkafka_core.kafka.properties import client_properties
-from crkafka_core.kafka.short_joins import nudge
 from crkafka_core.model.offsets import TP
 from crkafka_core.testing.generator import Generator
 from crkafka_core.testing.mock_broker import CLIENT_SETTINGS, Api, MockBroker
