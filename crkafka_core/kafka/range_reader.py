@@ -130,29 +130,27 @@ def check_same(admin: Admin, ranges: Sequence[KafkaRange]) -> None:
     cluster = admin.cluster_id() if clusters else ""
     topics = admin.topics({r.topic for r in ranges})
     for r in ranges:
-        archived = f"Checkpoint {r.checkpoint} is archived"
-        if r.cluster_id and r.cluster_id != cluster:
-            raise DataLoss(
-                f"{archived}: it was read from the Kafka cluster {r.cluster_id}; bootstrap.servers leads to the cluster {cluster}.",
-                hint="Read it with a configuration that names the cluster of that time, if it still exists.",
-            )
         now = topics.get(r.topic)
-        if now is None:
-            raise DataLoss(
-                f"{archived}, and Kafka no longer has topic {r.topic} with id {r.topic_id or 'unknown'}.",
-                hint="It cannot be read again.",
+        if r.cluster_id and r.cluster_id != cluster:
+            why = (
+                f": it was read from the Kafka cluster {r.cluster_id}; bootstrap.servers leads to the cluster {cluster}"
             )
-        if r.topic_id is None:
-            raise DataLoss(
-                f"{archived} without the id of topic {r.topic}, which was made anew at some time: it is unknown whether it was read from "
-                f"the present topic, with id {now.id}.",
-                hint="It was archived before ids were kept; it cannot be read again.",
+            hint = "Read it with a configuration that names the cluster of that time, if it still exists."
+        elif now is None:
+            why = f", and Kafka no longer has topic {r.topic} with id {r.topic_id or 'unknown'}"
+            hint = "It cannot be read again."
+        elif r.topic_id is None:
+            why = (
+                f" without the id of topic {r.topic}, which was made anew at some time: it is unknown whether it was read from the "
+                f"present topic, with id {now.id}"
             )
-        if r.topic_id and now.id and r.topic_id != now.id:
-            raise DataLoss(
-                f"{archived}: it was read from topic {r.topic} with id {r.topic_id}; the topic of this name has the id {now.id} now.",
-                hint="The topic was deleted and made anew: the records of the old one cannot be read again.",
-            )
+            hint = "It was archived before ids were kept; it cannot be read again."
+        elif r.topic_id and now.id and r.topic_id != now.id:
+            why = f": it was read from topic {r.topic} with id {r.topic_id}; the topic of this name has the id {now.id} now"
+            hint = "The topic was deleted and made anew: the records of the old one cannot be read again."
+        else:
+            continue
+        raise DataLoss(f"Checkpoint {r.checkpoint} is archived{why}.", hint=hint)
 
 
 def check_uncut(admin: Admin, ranges: Sequence[KafkaRange]) -> None:

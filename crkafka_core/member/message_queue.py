@@ -15,10 +15,8 @@ class MessageQueue:
     """Not safe by itself: the submitter's condition guards it."""
 
     def __init__(self, max_records: int, max_bytes: int) -> None:
-        self.max_records = max_records
-        self.max_bytes = max_bytes
-        self.records = 0
-        self.bytes = 0
+        self.max_records, self.max_bytes = max_records, max_bytes
+        self.records = self.bytes = 0
         self._batches: deque[Queued] = deque()
 
     def __len__(self) -> int:

@@ -40,11 +40,8 @@ class OpenSegments:
     ) -> None:
         """`topic_ids`: of what the member reads under its current start. `merged`: the newest merge that it knows of."""
         self._topic_ids, self._merged = topic_ids, merged
-        self._open_writer = open_writer
-        self._storage = storage
-        self._uid = uid
-        self._incarnation = incarnation
-        self._max_bytes = max_bytes
+        self._storage, self._open_writer = storage, open_writer
+        self._uid, self._incarnation, self._max_bytes = uid, incarnation, max_bytes
         self._sequence = 0
         self._filling: tuple[int, int] | None = None
         """Epoch and number of what was written since segments were last handed over, or dropped."""

@@ -38,10 +38,7 @@ class StallWatch:
         """Partitions that give nothing, and for how many seconds."""
         self.reasons: Mapping[TP, str] = {}
         """Why, where it is known."""
-        self._admin = admin
-        self._reading = reading
-        self._troubles = troubles
-        self._runtime = runtime
+        self._admin, self._reading, self._troubles, self._runtime = admin, reading, troubles, runtime
         self._due = runtime.now() + EVERY
         self._seen: dict[TP, tuple[int, float]] = {}
 
@@ -72,12 +69,11 @@ class StallWatch:
             if now - self._seen[tp][1] >= STALLED_AFTER:
                 stalled[tp] = now - self._seen[tp][1]
         self._seen = {tp: seen for tp, seen in self._seen.items() if tp in at}
-        new = bool(stalled.keys() - self.stalled.keys())
         troubles = self._troubles()
         why = {tp: str(silent[tp]) if tp in silent else troubles.get(tp, "") for tp in stalled}
         self.reasons = why | self._open_transactions([tp for tp in stalled if not why[tp]], at)
-        self.stalled = stalled
-        return new
+        known_before, self.stalled = self.stalled.keys(), stalled
+        return bool(stalled.keys() - known_before)
 
     def _open_transactions(self, tps: Collection[TP], at: Mapping[TP, int]) -> dict[TP, str]:
         """Partitions of which all that is committed was read: a transaction has been open for as long as nothing came."""

@@ -91,32 +91,24 @@ static int headers_of(const library *lib, const message *m, int32_t leader_epoch
 }
 
 static void measure(const library *lib, const message *m, int32_t leader_epoch, sizes *s) {
-  if (m->key)
-    s->key_bytes += (int64_t)m->key_size;
-  else
-    s->null_keys++;
-  if (m->value)
-    s->value_bytes += (int64_t)m->value_size;
-  else
-    s->null_values++;
+  s->key_bytes += m->key ? (int64_t)m->key_size : 0;
+  s->null_keys += !m->key;
+  s->value_bytes += m->value ? (int64_t)m->value_size : 0;
+  s->null_values += !m->value;
   void *headers;
   int failed = headers_of(lib, m, leader_epoch, &headers);
-  if (failed) {
-    if (failed != NO_HEADERS) s->bad_headers++;
-    return;
-  }
+  s->bad_headers += failed && failed != NO_HEADERS;
+  if (failed) return;
   const char *name;
   const void *value;
   size_t size, i;
   for (i = 0; lib->header(headers, i, &name, &value, &size) == 0; i++) {
     s->name_bytes += (int64_t)name_length(name, value, size);
-    if (value)
-      s->header_bytes += (int64_t)size;
-    else
-      s->null_header_values++;
+    s->header_bytes += value ? (int64_t)size : 0;
+    s->null_header_values += !value;
   }
   s->headers += (int64_t)i;
-  if (i) s->with_headers++;
+  s->with_headers += i > 0;
 }
 
 /* Up to `most` messages, fewer once their bytes pass `most_bytes` or the time is over. Returns how many; `s` tells their sizes.
@@ -222,17 +214,11 @@ static void fill_headers(const library *lib, const message *m, int32_t leader_ep
 }
 
 static void fill_error(const message *m, int64_t topic, columns *c, position *p) {
-  int64_t *e = c->errors + 6 * p->error;
   size_t length = m->value ? m->value_size : 0;
   if (length > ERROR_BYTES) length = ERROR_BYTES;
   if (length) memcpy(c->error_texts + p->error * ERROR_BYTES, m->value, length);
-  e[0] = m->err;
-  e[1] = topic;
-  e[2] = m->partition;
-  e[3] = m->offset;
-  e[4] = (int64_t)length;
-  e[5] = p->row;
-  p->error++;
+  int64_t numbers[6] = {m->err, topic, m->partition, m->offset, (int64_t)length, p->row};
+  memcpy(c->errors + 6 * p->error++, numbers, sizeof numbers);
 }
 
 static void fill_record(const library *lib, const message *m, int64_t topic, columns *c, position *p) {
@@ -257,13 +243,8 @@ static void fill_record(const library *lib, const message *m, int64_t topic, col
   if (p->row && run[-6] == topic && run[-5] == m->partition && run[-1] == epoch) {
     run[-2] = m->offset + 1;
   } else {
-    run[0] = topic;
-    run[1] = m->partition;
-    run[2] = p->row;
-    run[3] = m->offset;
-    run[4] = m->offset + 1;
-    run[5] = epoch;
-    p->run++;
+    int64_t numbers[6] = {topic, m->partition, p->row, m->offset, m->offset + 1, epoch};
+    memcpy(c->runs + 6 * p->run++, numbers, sizeof numbers);
   }
   p->row++;
   c->key_ends[p->row] = (int32_t)p->key;

@@ -130,15 +130,15 @@ def _load() -> Library:
         **{field: ctypes.cast(getattr(kafka, name), ctypes.c_void_p).value for field, name in _NAMES.items()}
     )
     pointer, number = ctypes.c_void_p, ctypes.c_long
-    for name in ("rd_kafka_queue_new", "rd_kafka_queue_get_partition"):
-        getattr(kafka, name).restype = pointer
-    kafka.rd_kafka_queue_new.argtypes = [pointer]
-    kafka.rd_kafka_queue_get_partition.argtypes = [pointer, ctypes.c_char_p, ctypes.c_int32]
-    kafka.rd_kafka_queue_forward.argtypes = [pointer, pointer]
-    kafka.rd_kafka_queue_destroy.argtypes = [pointer]
-    edge.take.restype = number
-    edge.take.argtypes = [pointer, pointer, ctypes.c_int, number, ctypes.c_int64, number, pointer, pointer]
-    edge.fill.restype = edge.drop.restype = None
-    edge.fill.argtypes = [pointer, pointer, number, pointer, pointer]
-    edge.drop.argtypes = [pointer, pointer, number]
+    signatures: tuple[tuple[Any, ...], ...] = (
+        (kafka.rd_kafka_queue_new, pointer, pointer),
+        (kafka.rd_kafka_queue_get_partition, pointer, pointer, ctypes.c_char_p, ctypes.c_int32),
+        (kafka.rd_kafka_queue_forward, None, pointer, pointer),
+        (kafka.rd_kafka_queue_destroy, None, pointer),
+        (edge.take, number, pointer, pointer, ctypes.c_int, number, ctypes.c_int64, number, pointer, pointer),
+        (edge.fill, None, pointer, pointer, number, pointer, pointer),
+        (edge.drop, None, pointer, pointer, number),
+    )
+    for function, result, *arguments in signatures:
+        function.restype, function.argtypes = result, arguments
     return Library(kafka, edge, functions)
