@@ -33,6 +33,22 @@ from crkafka_core.model.visible import one_line
 
 _EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+_ATTEMPT = 3.0
+"""Seconds of one request to the controller, before metadata is refreshed."""
+_COORDINATOR_MOVES = {
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+}
+"""Codes while a coordinator moves, and for a moment after the first request for a group in a new cluster."""
+_NEVER = 3600.0
+"""Seconds; librdkafka's largest request timeout."""
+_ELECTION = 2.0
+"""Seconds without a leader after which a partition is left out of an answer."""
+_NEW_TOPIC = 1.0
+"""Seconds without a topic in the metadata after which it counts as deleted."""
+_NO_SUCH_TOPIC = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError.TOPIC_EXCEPTION}
+_NO_SUCH_CALL = {KafkaError.UNSUPPORTED_VERSION, KafkaError._UNSUPPORTED_FEATURE, KafkaError.INVALID_REQUEST}
 
 
 def _is_away(error: Exception) -> bool:
@@ -42,10 +58,6 @@ def _is_away(error: Exception) -> bool:
 def _code(error: Exception) -> int | None:
     """librdkafka's code, if it is its error."""
     return error.args[0].code() if isinstance(error, KafkaException) else None
-
-
-def _breathe() -> None:
-    time.sleep(0.1)
 
 
 class KafkaAdmin(AdminConnection):
@@ -143,27 +155,20 @@ class KafkaAdmin(AdminConnection):
 
     def watermarks(self, tps: Iterable[TP], isolation: Isolation = "read_committed") -> dict[TP, tuple[int, int]]:
         """Per partition the earliest offset and the end, which is the last stable offset or the high watermark (docs/clients.md C-R6)."""
-        return self._all(*self._watermarks(tps, isolation, self.timeout))
+        return self._all(*self.known_watermarks(tps, isolation, self.timeout))
 
     def known_watermarks(
-        self, tps: Iterable[TP], isolation: Isolation = "read_committed"
+        self, tps: Iterable[TP], isolation: Isolation = "read_committed", election: float = _ELECTION
     ) -> tuple[dict[TP, tuple[int, int]], dict[TP, CrkafkaError]]:
-        """The same for the partitions with an answer, and the others' errors. A partition without a leader has `_ELECTION` seconds."""
-        return self._watermarks(tps, isolation, _ELECTION)
-
-    def _watermarks(
-        self, tps: Iterable[TP], isolation: Isolation, election: float
-    ) -> tuple[dict[TP, tuple[int, int]], dict[TP, CrkafkaError]]:
+        """The same for the partitions with an answer, and the others' errors. One without a leader has `election` seconds."""
         earliest, silent = self._list_offsets(sorted(set(tps)), _EARLIEST, isolation, election)
         latest, later = self._list_offsets(sorted(earliest), _LATEST, isolation, election)
         return {tp: (earliest[tp], latest[tp]) for tp in latest}, silent | later
 
     def cut_below(self, offsets: Mapping[TP, tuple[int, int]]) -> dict[TP, int]:
-        """Partitions whose log was cut below `offsets` (next offset, leader epoch of the record before it), and where (SPEC S4).
-
-        A log that still ends in the same epoch has had no new leader and needs no comparison. Comparisons are kept until the next
-        election, so that after a timeout only the partitions without an answer are compared again.
-        """
+        """Partitions whose log was cut below `offsets` (next offset, leader epoch of the record before it), and where (SPEC S4). A log that
+        still ends in the same epoch has had no new leader and needs no comparison. Comparisons are kept until the next election, so that
+        after a timeout only the partitions without an answer are compared again."""
         self._list_offsets(sorted(offsets), _LATEST, "read_uncommitted", _ELECTION)
         ends = {tp: self._last_epochs.get(tp) for tp in offsets}
         newer = {tp: (*asked, ends[tp]) for tp, asked in offsets.items() if ends[tp] != asked[1]}
@@ -188,11 +193,9 @@ class KafkaAdmin(AdminConnection):
         return at | self._all(*self._list_offsets(past, _LATEST, "read_committed", self.timeout))
 
     def committed(self, group_id: str, tps: Iterable[TP]) -> dict[TP, Committed]:
-        """Committed offsets of a group for these partitions; those without one are left out.
-
-        Read by a consumer that does not join: librdkafka's admin call for it dereferences a group that an admin client does not
-        have, and ends the process, while the coordinator is loading or moving (seen with 2.16.0).
-        """
+        """Committed offsets of a group for these partitions; those without one are left out. Read by a consumer that does not join:
+        librdkafka's admin call for it dereferences a group that an admin client does not have, and ends the process, while the coordinator
+        is loading or moving (seen with 2.16.0)."""
         asked = sorted(set(tps))
         if not asked:
             return {}
@@ -216,7 +219,10 @@ class KafkaAdmin(AdminConnection):
             return self._retried(lambda: self._call(what, read), _is_away)
 
     def _retried(
-        self, call: Callable[[], T], transient: Callable[[Exception], bool], between: Callable[[], Any] = _breathe
+        self,
+        call: Callable[[], T],
+        transient: Callable[[Exception], bool],
+        between: Callable[[], Any] = lambda: time.sleep(0.1),
     ) -> T:
         """The result of a call, repeated after transient errors until the time limit."""
         until = time.monotonic() + self.timeout
@@ -281,11 +287,9 @@ class KafkaAdmin(AdminConnection):
     def _list_offsets(
         self, tps: Sequence[TP], spec: OffsetSpec, isolation: Isolation, election: float
     ) -> tuple[dict[TP, int], dict[TP, CrkafkaError]]:
-        """Offsets within the time limit, and errors of the other partitions.
-
-        Leaders move, and a new topic has none for a moment: such partitions are asked again, those without a leader for `election`
-        seconds. An admin client does not refresh leaders by itself: it would be refused for minutes after a broker's return.
-        """
+        """Offsets within the time limit, and errors of the other partitions. Leaders move, and a new topic has none for a moment: such
+        partitions are asked again, those without a leader for `election` seconds. An admin client does not refresh leaders by itself: it
+        would be refused for minutes after a broker's return."""
         began = time.monotonic()
         offsets: dict[TP, int] = {}
         errors: dict[TP, CrkafkaError] = {}
@@ -358,21 +362,3 @@ class KafkaAdmin(AdminConnection):
             except CrkafkaError as error:
                 errors[tp] = error
         return offsets, errors
-
-
-_ATTEMPT = 3.0
-"""Seconds of one request to the controller, before metadata is refreshed."""
-_COORDINATOR_MOVES = {
-    KafkaError.NOT_COORDINATOR,
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-}
-"""Codes while a coordinator moves, and for a moment after the first request for a group in a new cluster."""
-_NEVER = 3600.0
-"""Seconds; librdkafka's largest request timeout."""
-_ELECTION = 2.0
-"""Seconds without a leader after which a partition is left out of an answer."""
-_NEW_TOPIC = 1.0
-"""Seconds without a topic in the metadata after which it counts as deleted."""
-_NO_SUCH_TOPIC = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError.TOPIC_EXCEPTION}
-_NO_SUCH_CALL = {KafkaError.UNSUPPORTED_VERSION, KafkaError._UNSUPPORTED_FEATURE, KafkaError.INVALID_REQUEST}

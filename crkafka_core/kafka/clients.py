@@ -1,4 +1,8 @@
-"""Makes Kafka clients, with their log, tokens from a function, and credentials that are read again from their files."""
+"""Makes Kafka clients, with tokens from a function, and credentials that are read again from their files; and keeps their log short.
+
+librdkafka's log lines, each kind at most every ten seconds: an absent broker writes many a second (docs/clients.md C-R12). Lines that
+repeat a message of ours are DEBUG: `CRKAFKA_LOG=DEBUG` shows them.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +25,6 @@ from crkafka_core.config import resolving
 from crkafka_core.config.kafka_section import CALLBACK
 from crkafka_core.config.problem import nearest
 from crkafka_core.kafka.errors import KafkaUnavailable, NotAllowed, error_of
-from crkafka_core.kafka.log import client_log
 from crkafka_core.kafka.native.library import report_errors
 from crkafka_core.model.errors import ConfigError, CrkafkaError
 
@@ -36,25 +39,66 @@ _STILL_OLD = 10.0
 """Seconds after a renewal in which connections with the old credentials may still be refused."""
 _MILLISECONDS = 1e11
 """An expiry from here on is in milliseconds: in seconds it would be the year 5138."""
+EVERY = 10.0
+_SLOW = ("REQTMOUT", "SESSTMOUT")
+"""Timeouts of a request or a session. Our own lines report both, as the caller's error or as "Kafka does not answer": these are INFO."""
+_AWAY = re.compile(
+    r"FAIL .*: (Connect to \S+ failed: |Connection setup timed out|Disconnected( \(|$)|\d+ request\(s\) timed out: disconnect)"
+)
+"""A connection that was refused, cut or not answered: also reported as an error with the broker's name, so these lines are DEBUG.
+Lines about host names, TLS and logins have more detail than our errors and keep their level."""
+_NUMBERS = re.compile(r"\d+")
+_BROKER = re.compile(r", at broker \S+(?=\))")
+"""The same outage is reported with the broker's name, and again without it."""
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 OnError = Callable[[KafkaError], None]
 
 
+class Throttle(logging.Filter):
+    """Lets a line pass if no line of its kind (equal but for numbers) passed within `EVERY` seconds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        kind, now = _NUMBERS.sub("0", _BROKER.sub("", record.getMessage()))[:200], time.monotonic()
+        with self._lock:
+            if now - self._seen.get(kind, -EVERY) < EVERY:
+                return False
+            if len(self._seen) > 200:
+                self._seen.clear()
+            self._seen[kind] = now
+        return True
+
+
+def _set_level(record: logging.LogRecord) -> bool:
+    """Lower the level of lines that repeat ours; whether the new level is shown."""
+    line = record.getMessage()
+    level = logging.INFO if line.startswith(_SLOW) else logging.DEBUG if _AWAY.match(line) else record.levelno
+    record.levelno, record.levelname = level, logging.getLevelName(level)
+    return client_log.isEnabledFor(level)
+
+
+client_log = logging.getLogger("crkafka_core.kafka.client")
+client_log.addFilter(_set_level)
+client_log.addFilter(Throttle())
+
+
 def consumer(properties: Mapping[str, str], on_error: OnError = lambda _: None) -> Consumer:
     """A consumer; errors of its connections reach `on_error`, on the thread that polls."""
-    client: Consumer = _client(Consumer, properties, on_error)
-    return client
+    return _client(Consumer, properties, on_error)
 
 
 def admin(properties: Mapping[str, str], on_error: OnError = lambda _: None) -> AdminClient:
     """A client that only asks."""
-    client: AdminClient = _client(AdminClient, properties, on_error)
-    return client
+    return _client(AdminClient, properties, on_error)
 
 
-def _client(kind: Callable[..., Any], properties: Mapping[str, str], on_error: OnError) -> Any:
+def _client(kind: Callable[..., T], properties: Mapping[str, str], on_error: OnError) -> T:
     # Credentials that were resolved at the start of the process may be outdated: a short-lived client has no time to be refused first.
     now = {name: resolving.read_again(properties[name], kafka=True) for name in _CREDENTIALS if name in properties}
     settings: dict[str, Any] = {**properties, **now}
@@ -148,11 +192,9 @@ def _check_token(given: Any) -> None:
 
 
 class _Renewal:
-    """An `on_error` that repeats a refused login with the credentials that their files contain now.
-
-    Open connections keep their credentials, so the files are read only after a refusal. A client cannot exchange its certificate: its
-    process fails, and the next one makes a new client.
-    """
+    """An `on_error` that repeats a refused login with the credentials that their files contain now. Open connections keep their
+    credentials, so the files are read only after a refusal. A client cannot exchange its certificate: its process fails, and the next one
+    makes a new client."""
 
     def __init__(self, properties: Mapping[str, str], on_error: OnError) -> None:
         self.client: Callable[[], Any] = lambda: None

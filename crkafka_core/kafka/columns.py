@@ -81,7 +81,6 @@ def _timestamps(kinds: np.ndarray, millis: np.ndarray) -> tuple[pa.Array, dict[i
 
 
 def _fixed(kind: pa.DataType, values: np.ndarray) -> pa.Array:
-    """A column of numbers without nulls."""
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))], 0)
 
 

@@ -185,8 +185,7 @@ class GroupConsumer(Membership):
             self._deferred.append(lambda: self.flow(wanted))
             return
         stop, go = self._flowing - wanted, wanted - self._flowing
-        if stop:
-            self._consumer.pause(bare(stop))
+        self._pause(stop)
         if go:
             self._consumer.resume(bare(go))
         self._flowing = wanted
@@ -204,7 +203,7 @@ class GroupConsumer(Membership):
 
     def _seek_each(self, offsets: Mapping[TP, int], until: float) -> set[TP]:
         left = dict(offsets)
-        while left:
+        while True:
             for tp, offset in list(left.items()):
                 try:
                     self._consumer.seek(self._at(tp, offset))
@@ -212,11 +211,9 @@ class GroupConsumer(Membership):
                 except KafkaException as error:
                     if error.args[0].code() not in _NOT_YET:
                         raise client_error(error, f"seeking {tp} to {offset}") from error
-            if time.monotonic() >= until:
-                break
-            if left:
-                time.sleep(0.02)
-        return set(left)
+            if not left or time.monotonic() >= until:
+                return set(left)
+            time.sleep(0.02)
 
     def _at(self, tp: TP, offset: int) -> TopicPartition:
         epoch = -1 if tp in self._unknown_epochs else self._epochs.get(tp, -1)
@@ -269,11 +266,9 @@ def depart(properties: Mapping[str, str], topics: tuple[str, ...], pattern: str 
 
 
 def nudge(properties: Mapping[str, str], topics: tuple[str, ...], pattern: str | None) -> None:
-    """Join as a dynamic member beside the owner of these properties, get an assignment, close. Runs on a thread of its own.
-
-    A static member that leaves and returns gets its old partitions back, without a rebalance (docs/clients.md C-R2). The partitions
-    assigned here stay paused, and return to the others with the second rebalance.
-    """
+    """Join as a dynamic member beside the owner of these properties, get an assignment, close. Runs on a thread of its own. A static member
+    that leaves and returns gets its old partitions back, without a rebalance (docs/clients.md C-R2). The partitions assigned here stay
+    paused, and return to the others with the second rebalance."""
     own = {key: value for key, value in properties.items() if key != "group.instance.id"}
     try:
         # Every member has to poll before the group admits another one: hence the longer patience.

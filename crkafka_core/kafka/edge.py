@@ -18,8 +18,6 @@ Isolation = Literal["read_committed", "read_uncommitted"]
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """A topic as it is now."""
-
     id: str
     """Unique for each topic, also for one recreated under its old name (docs/clients.md C-R9); empty if the broker gives none."""
     partitions: tuple[int, ...]
@@ -58,8 +56,6 @@ class Rebalance:
 
 @dataclass(frozen=True, slots=True)
 class Polled:
-    """The outcome of one poll."""
-
     batch: Batch | None = None
     """Records of flowing, held partitions, or None."""
     rebalances: tuple[Rebalance, ...] = ()

@@ -177,7 +177,6 @@ def error_of(error: KafkaError | KafkaException, what: str) -> CrkafkaError:
 
 
 def _no_answer(error: KafkaError, what: str) -> KafkaUnavailable:
-    """No broker answered, or the connection ended."""
     why = next((why for words, why in _ENDED.items() if re.search(words, error.str())), "")
     away = KafkaUnavailable(
         f"Kafka {'ends the connection' if why else 'does not answer'} ({what}).",

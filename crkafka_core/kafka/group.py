@@ -14,19 +14,9 @@ from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.visible import one_line
 
-_STATES = {
-    "PREPARING_REBALANCING": "PreparingRebalance",
-    "COMPLETING_REBALANCING": "CompletingRebalance",
-    "STABLE": "Stable",
-    "EMPTY": "Empty",
-    "DEAD": "Dead",
-}
-
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """A member in the coordinator's description."""
-
     member_id: str
     client_id: str
     instance_id: str
@@ -56,8 +46,6 @@ class PartitionProgress:
 
 @dataclass(frozen=True, slots=True)
 class GroupReport:
-    """Description of a group at one moment."""
-
     group_id: str
     state: str
     """Empty, PreparingRebalance, CompletingRebalance, Stable, Dead, or Unknown."""
@@ -82,7 +70,7 @@ def report(admin: Admin, group_id: str, tps: Iterable[TP] = ()) -> GroupReport:
     members: tuple[GroupMember, ...] = ()
     try:
         described = admin.describe_group(group_id)
-        state = _STATES.get(described.state.name, "Unknown")
+        state = described.state.name.title().replace("_", "").replace("Rebalancing", "Rebalance")
         node = described.coordinator
         coordinator = f"{node.host}:{node.port}" if node is not None else ""
         assignor = described.partition_assignor or ""

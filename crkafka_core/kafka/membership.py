@@ -203,14 +203,11 @@ def _tps(partitions: Iterable[TopicPartition]) -> frozenset[TP]:
 def generation_of(consumer: Any) -> int:
     """Kafka's generation of a consumer, or −1 for an unexpected format, which is private (docs/clients.md C-K15, C-R3)."""
     try:
-        metadata = consumer.consumer_group_metadata()
-        raw = metadata if isinstance(metadata, bytes) else bytes(metadata)
+        raw = bytes(consumer.consumer_group_metadata())
+        known = raw.startswith(_GROUP_METADATA)
+        return int(struct.unpack_from("<i", raw, len(_GROUP_METADATA))[0]) if known else -1
     except Exception:
         return -1
-    if not raw.startswith(_GROUP_METADATA) or len(raw) < len(_GROUP_METADATA) + 4:
-        return -1
-    (generation,) = struct.unpack_from("<i", raw, len(_GROUP_METADATA))
-    return int(generation)
 
 
 class Waker:

@@ -74,7 +74,6 @@ class Records:
 
 
 def taken(messages: list[Message]) -> Taken:
-    """Messages as a batch and failures."""
     records: list[Message] = []
     failures: list[Failure] = []
     for message, error in zip(messages, map(Message.error, messages), strict=True):

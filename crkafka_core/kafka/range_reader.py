@@ -69,7 +69,9 @@ class RangeReader:
                         heard = time.monotonic()  # the time the caller took does not count as silence of Kafka
                 if position < stop and self._unreadable is not None:
                     raise RecordUnreadable(tp, position, self._unreadable.str())
-                position = max(position, end, self._position(tp) if batch is None else 0)
+                if batch is None:  # librdkafka's position counts control records, or is negative (docs/clients.md C-K5)
+                    position = max(position, *(p.offset for p in self._consumer.position([TopicPartition(*tp)])))
+                position = max(position, end)
                 if position > before:
                     heard = time.monotonic()
                 elif time.monotonic() - heard > _PATIENCE:
@@ -107,10 +109,6 @@ class RangeReader:
                     raise typed
                 self._trouble = failure.error
         return batch, end
-
-    def _position(self, tp: TP) -> int:
-        """librdkafka's position, control records included; −1 if it has none (docs/clients.md C-K5)."""
-        return max((p.offset for p in self._consumer.position([TopicPartition(tp.topic, tp.partition)])), default=-1)
 
     def _silent(self, tp: TP, position: int, stop: int, end: int) -> Exception:
         if self._trouble is not None:

@@ -11,8 +11,8 @@ import queue
 from collections.abc import Callable, Mapping, Sequence
 
 from crkafka_core.kafka import errors
+from crkafka_core.kafka.clients import Throttle
 from crkafka_core.kafka.edge import Consumer, Kind, Polled
-from crkafka_core.kafka.log import Throttle
 from crkafka_core.loop import THREADS, Runtime
 from crkafka_core.member.kafka_troubles import KafkaTroubles
 from crkafka_core.member.observer import Observer

@@ -86,7 +86,6 @@ class MemberProcess:
         self.incarnation = self.runtime.unique()[:12]
 
     def run(self, stop: Signal, hook: Hook | None = None) -> int:
-        """The exit code."""
         try:
             return self._run(stop, hook)
         except (errors.NotRunning, errors.Superseded) as refused:

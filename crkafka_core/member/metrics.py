@@ -26,7 +26,6 @@ class Metrics:
         """Tuples at the last time, and when it was."""
 
     def take(self) -> dict[str, object]:
-        """As of now."""
         loop, submitter, ends = self._loop, self._submitter, self._ends
         state = loop.state
         held = state.held or frozenset()

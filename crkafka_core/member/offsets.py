@@ -55,7 +55,6 @@ class OffsetManager:
             nexts[run.tp] = run.next
 
     def record(self, run: Run) -> None:
-        """Tuples of an assigned partition were submitted."""
         self.next[run.tp] = run.next
         self.rows[run.tp] += run.rows
         self.leader_epochs[run.tp] = run.leader_epoch

@@ -265,11 +265,9 @@ class Resolver(Loop):
     def _proposals(
         self, existing: Mapping[TP, str], known: starts.Resolved, first: Mapping[TP, Initial]
     ) -> dict[TP, starts.Proposal]:
-        """Offsets of partitions that are new to the region and have a leader, held or not; at birth in one transaction (SPEC S3).
-
-        Static members that return get their old partitions back, so partitions that were added meanwhile would stay unheld. Once known,
-        an unheld partition forces a rebalance (SPEC G8, docs/clients.md C-K31).
-        """
+        """Offsets of partitions that are new to the region and have a leader, held or not; at birth in one transaction (SPEC S3). Static
+        members that return get their old partitions back, so partitions that were added meanwhile would stay unheld. Once known, an unheld
+        partition forces a rebalance (SPEC G8, docs/clients.md C-K31)."""
         by_name = {initial.topic: initial.topic_id for initial in first.values()}
         wanted = {
             tp: topic_id

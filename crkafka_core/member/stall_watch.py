@@ -6,7 +6,7 @@ Each partition is judged by itself: one without a leader is no sign of the other
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 
 from crkafka_core.kafka.edge import Admin
 from crkafka_core.loop import THREADS, Runtime
@@ -71,17 +71,13 @@ class StallWatch:
         self._seen = {tp: seen for tp, seen in self._seen.items() if tp in at}
         troubles = self._troubles()
         why = {tp: str(silent[tp]) if tp in silent else troubles.get(tp, "") for tp in stalled}
-        self.reasons = why | self._open_transactions([tp for tp in stalled if not why[tp]], at)
-        known_before, self.stalled = self.stalled.keys(), stalled
-        return bool(stalled.keys() - known_before)
-
-    def _open_transactions(self, tps: Collection[TP], at: Mapping[TP, int]) -> dict[TP, str]:
-        """Partitions of which all that is committed was read: a transaction has been open for as long as nothing came."""
-        if not tps:
-            return {}
-        stable, _ = self._admin.known_watermarks(tps, "read_committed")
-        return {
+        unexplained = [tp for tp in stalled if not why[tp]]
+        stable = self._admin.known_watermarks(unexplained, "read_committed")[0] if unexplained else {}
+        # All that is committed was read: a transaction has been open for as long as nothing came.
+        self.reasons = why | {
             tp: f"a transaction is open at offset {end}, and nothing behind it is read before it ends"
             for tp, (_, end) in stable.items()
             if at[tp] >= end
         }
+        known_before, self.stalled = self.stalled.keys(), stalled
+        return bool(stalled.keys() - known_before)

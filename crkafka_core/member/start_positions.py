@@ -15,11 +15,9 @@ from crkafka_core.protocol.commit_metadata import CommitMetadata
 def propose(
     config: RegionConfig, admin: Admin, uid: str, tps: Iterable[TP], *, born: bool
 ) -> dict[TP, tuple[int, str]]:
-    """Per partition (offset, name of the position). A partition found after the birth goes by `new_partitions`.
-
-    One without a leader is left out, since its end is unknown, until it has one. At a birth only where the later start is the same, and
-    another partition has a leader.
-    """
+    """Per partition (offset, name of the position). A partition found after the birth goes by `new_partitions`. One without a leader is
+    left out, since its end is unknown, until it has one. At a birth only where the later start is the same, and another partition has a
+    leader."""
     known, silent = admin.known_watermarks(tps)
     later = born or (bool(known) and config.start.position == config.start.new_partitions)
     for error in silent.values():

@@ -131,7 +131,6 @@ class Submitter(Loop):
     # On the event thread
 
     def put(self, batch: Batch) -> None:
-        """Queue a batch under the current stamp."""
         with self._changed:
             self.queue.put(self._stamp.serial, batch)
             self._changed.notify()
@@ -153,11 +152,9 @@ class Submitter(Loop):
                 self._closed()
 
     def clear(self, stamp: sg.Stamp, *, drop: bool) -> None:
-        """Empty the queue; from now on another stamp counts. `drop` also drops the open segments.
-
-        To drop them can take long, so the process thread does it, before anything else. What was closed for a cut that was aborted, or
-        still is being closed, is never used (SPEC D4).
-        """
+        """Empty the queue; from now on another stamp counts. `drop` also drops the open segments. To drop them can take long, so the
+        process thread does it, before anything else. What was closed for a cut that was aborted, or still is being closed, is never used
+        (SPEC D4)."""
         with self._changed:
             self._stamp = stamp
             self.queue.clear()

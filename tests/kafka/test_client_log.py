@@ -7,8 +7,8 @@ import time
 
 import pytest
 
+from crkafka_core.kafka.clients import Throttle, client_log
 from crkafka_core.kafka.consumer import GroupConsumer
-from crkafka_core.kafka.log import Throttle, client_log
 from crkafka_core.kafka.properties import client_properties
 from crkafka_core.model.limits import Limits
 

@@ -56,7 +56,7 @@ typedef struct {
   int64_t *errors; /* six numbers each: code, topic, partition, offset, length of the text, how many records came before */
   char *error_texts; /* ERROR_BYTES each */
   int64_t *bad_headers; /* rows whose headers cannot be read */
-  int64_t topic_count, bad_names;
+  int64_t topic_count, odd_names; /* names of headers that are not ASCII, and so perhaps not UTF-8 */
 } columns;
 
 /* Raised with every change of the structures or arguments here: a library built from an older source is not called. */
@@ -162,21 +162,9 @@ static int64_t topic_index(const library *lib, const void *topic, const void **s
   return c->topic_count++;
 }
 
-/* Whether these bytes are UTF-8 as Unicode defines it. */
-static int is_utf8(const uint8_t *b, size_t n) {
-  size_t i = 0;
-  while (i < n) {
-    uint8_t x = b[i];
-    size_t more = x < 0x80 ? 0 : x < 0xE0 ? 1 : x < 0xF0 ? 2 : 3, j;
-    if (x >= 0x80) {
-      if (x < 0xC2 || x > 0xF4 || n - i <= more) return 0;
-      uint8_t y = b[i + 1];
-      if ((x == 0xE0 && y < 0xA0) || (x == 0xED && y > 0x9F) || (x == 0xF0 && y < 0x90) || (x == 0xF4 && y > 0x8F)) return 0;
-      for (j = 1; j <= more; j++)
-        if ((b[i + j] & 0xC0) != 0x80) return 0;
-    }
-    i += more + 1;
-  }
+static int is_ascii(const uint8_t *b, size_t n) {
+  while (n--)
+    if (b[n] & 0x80) return 0;
   return 1;
 }
 
@@ -196,7 +184,7 @@ static void fill_headers(const library *lib, const message *m, int32_t leader_ep
     size_t size, i;
     for (i = 0; lib->header(headers, i, &name, &value, &size) == 0; i++) {
       size_t length = name_length(name, value, size);
-      if (!is_utf8((const uint8_t *)name, length)) c->bad_names++;
+      c->odd_names += !is_ascii((const uint8_t *)name, length);
       memcpy(c->names + p->name, name, length);
       p->name += (int64_t)length;
       if (value) {
@@ -267,7 +255,7 @@ void fill(const library *lib, message **taken, long count, columns *c, const voi
   int64_t topic = 0;
   long i;
   memset(&p, 0, sizeof p);
-  c->topic_count = c->bad_names = 0;
+  c->topic_count = c->odd_names = 0;
   c->key_ends[0] = c->value_ends[0] = 0;
   if (c->header_ends) c->header_ends[0] = c->name_ends[0] = c->header_value_ends[0] = 0;
   for (i = 0; i < count; i++) {

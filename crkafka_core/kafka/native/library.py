@@ -53,8 +53,6 @@ class Functions(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Library:
-    """Both libraries, loaded."""
-
     kafka: Any
     edge: Any
     functions: Functions
@@ -81,11 +79,9 @@ def handle(consumer: Any) -> int:
 
 
 def report_errors(consumer: Consumer, on_error: Callable[[KafkaError], None]) -> Any:
-    """Call `on_error` with the consumer's errors, whichever call serves its queues. Keep the result as long as the consumer.
-
-    The queue of a partition has errors too, such as a deleted topic, which librdkafka reports by its callback inside the call that takes
-    records. The callback of confluent-kafka may run inside a call of confluent-kafka only, and ends the process in any other.
-    """
+    """Call `on_error` with the consumer's errors, whichever call serves its queues. Keep the result as long as the consumer. The queue of a
+    partition has errors too, such as a deleted topic, which librdkafka reports by its callback inside the call that takes records. The
+    callback of confluent-kafka may run inside a call of confluent-kafka only, and ends the process in any other."""
     library = load()
     if library is None:
         return None

@@ -61,7 +61,7 @@ class _Columns(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in ("header_ends", "name_ends", "header_value_ends", "header_valid")),
         *((name, ctypes.c_void_p) for name in ("names", "header_values", "header_value_valid")),
         *((name, ctypes.c_void_p) for name in ("runs", "topics", "errors", "error_texts", "bad_headers")),
-        *((name, ctypes.c_int64) for name in ("topic_count", "bad_names")),
+        *((name, ctypes.c_int64) for name in ("topic_count", "odd_names")),
     ]
 
 
@@ -159,7 +159,6 @@ def _buffers(sizes: _Sizes) -> Buffers:
 
 
 def _taken(buffers: Buffers, sizes: _Sizes, columns: _Columns) -> Taken:
-    """The batch and failures of the filled buffers."""
     names = [
         buffers["topics"][i * _TOPIC_BYTES : (i + 1) * _TOPIC_BYTES].tobytes().rstrip(b"\0").decode()
         for i in range(columns.topic_count)
@@ -172,7 +171,7 @@ def _taken(buffers: Buffers, sizes: _Sizes, columns: _Columns) -> Taken:
         failures.append(Failure(TP(names[topic], partition), offset, error, before))
     if not sizes.records:
         return Taken(failures=tuple(failures))
-    if columns.bad_names:
+    if columns.odd_names:
         whole = buffers["names"].tobytes()
         buffers |= packed("name", [java_text(whole[a:b]).encode() for a, b in pairwise(buffers["name_ends"].tolist())])
     numbers = buffers["runs"].reshape(-1, 6).tolist()
