@@ -90,7 +90,7 @@ def loaded(folder: Path, *, partitions: int, records: int = 0) -> Iterator[Load]
         leash.release()
 
 
-def note_submissions(parts: MemberProcess, folder: str) -> None:
+def note_submissions(folder: str, parts: MemberProcess) -> None:
     """A member's hook: a line `since end rows` for each batch; `since` is the end of the batch before it, or when an empty queue got it."""
     submitter, queue = parts.submitter, parts.submitter.queue
     write, put = submitter._write, queue.put

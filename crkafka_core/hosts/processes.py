@@ -92,7 +92,7 @@ class ProcessHost(Supervisor[Process]):
         runtime: Runtime = THREADS,
         stable: float = STABLE_S,
     ) -> None:
-        """`hook`: a function `package.module:name` that each member calls with its parts before its threads start."""
+        """`hook`: a function `package.module:name` that each member calls with its argument and itself before its threads start."""
         self._log = log
         order = {"config": config.to_json(), "host": socket.gethostname(), "hook": hook, "hook_argument": hook_argument}
         order = self._order = {**order, "log_level": log_level, "log_format": log_format}

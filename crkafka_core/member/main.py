@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import logging
 import os
+import pkgutil
 import socket
 import sys
 import threading
@@ -307,23 +307,15 @@ def main(stdin: TextIO = sys.stdin) -> int:
     stop = threading.Event()
     try:
         config = RegionConfig.from_json(order["config"])
+        hook = partial(pkgutil.resolve_name(order["hook"]), order["hook_argument"]) if order.get("hook") else None
         if order.get("leash"):
             leash.hold(stdin.fileno(), config, stop)
         else:
             leash.on_signal(stop.set)
-        return run_member(config, order["name"], host=order.get("host", ""), stop=stop, hook=_hook_of(order))
+        return run_member(config, order["name"], host=order.get("host", ""), stop=stop, hook=hook)
     except errors.CrkafkaError as error:
         _log.error("%s", error)
         return CODES[ExitKind.FAILED]
-
-
-def _hook_of(order: Mapping[str, str]) -> Hook | None:
-    """The function `package.module:name` that an order names, with its argument."""
-    if not order.get("hook"):
-        return None
-    module, _, function = order["hook"].partition(":")
-    call = getattr(importlib.import_module(module), function)
-    return lambda member: call(member, order["hook_argument"])
 
 
 def leave(code: int) -> NoReturn:

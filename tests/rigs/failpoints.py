@@ -136,7 +136,7 @@ class _Inside:
             time.sleep(float(action[6:]))
 
 
-def install(parts: MemberProcess, folder: str) -> None:
+def install(folder: str, parts: MemberProcess) -> None:
     """The hook of a host's order: wraps what the points are about."""
     inside = _Inside(Path(folder), parts.name)
     wanted: set[str] = set()
