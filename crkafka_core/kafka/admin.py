@@ -355,8 +355,7 @@ class KafkaAdmin(AdminConnection):
                 answer = self._call(f"{what}, at {tp}", lambda f=future: f.result(timeout=patience + 1))  # type: ignore[misc]
                 # If the broker goes away meanwhile, librdkafka gives neither an error nor an offset.
                 if answer.offset == OFFSET_INVALID:
-                    errors[tp] = KafkaUnavailable(f"Kafka at {self.bootstrap} gave no answer {what}, at {tp}.")
-                    continue
+                    raise KafkaUnavailable(f"Kafka at {self.bootstrap} gave no answer {what}, at {tp}.")
                 offsets[tp] = int(answer.offset)
                 self._last_epochs[tp] = answer.leader_epoch
             except CrkafkaError as error:

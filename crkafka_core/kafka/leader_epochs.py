@@ -17,6 +17,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from crkafka_core.kafka import clients
 from crkafka_core.kafka.errors import UNREADABLE, VANISHED, KafkaUnavailable, error_of
+from crkafka_core.kafka.properties import FORCED
 from crkafka_core.model.offsets import TP
 
 _log = logging.getLogger(__name__)
@@ -33,11 +34,9 @@ def compare(
     name = f"crkafka-epochs-{uuid.uuid4().hex[:12]}"
     settings = {
         **properties,
+        **FORCED,
         "client.id": name,
         "group.id": group_id or name,
-        "enable.auto.commit": "false",
-        "auto.offset.reset": "error",
-        "enable.partition.eof": "true",
         "isolation.level": "read_uncommitted",
         "fetch.message.max.bytes": "4096",
         "fetch.max.bytes": "1000000",

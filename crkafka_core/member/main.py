@@ -195,7 +195,7 @@ class MemberProcess:
             limit,
             loop.post,
             since=since,
-            metrics=Metrics(loop, self.submitter, self.resolver, ends, runtime).take,
+            metrics=Metrics(loop, self.submitter, self.resolver, runtime).take,
             standstill=lambda: _standstill(self, limit, runtime.now()),
             superseded_code=CODES[ExitKind.SUPERSEDED],
             runtime=runtime,

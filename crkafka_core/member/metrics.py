@@ -7,7 +7,6 @@ import os
 from crkafka_core.loop import Runtime
 from crkafka_core.member.event_loop import EventLoop
 from crkafka_core.member.resolver import Resolver
-from crkafka_core.member.stall_watch import StallWatch
 from crkafka_core.member.submitter import Submitter
 
 _NAMED = 20
@@ -17,16 +16,13 @@ _NAMED = 20
 class Metrics:
     """Taken on the renewing thread."""
 
-    def __init__(
-        self, loop: EventLoop, submitter: Submitter, resolver: Resolver, ends: StallWatch, runtime: Runtime
-    ) -> None:
-        self._loop, self._submitter, self._resolver, self._ends = loop, submitter, resolver, ends
-        self._runtime = runtime
+    def __init__(self, loop: EventLoop, submitter: Submitter, resolver: Resolver, runtime: Runtime) -> None:
+        self._loop, self._submitter, self._resolver, self._runtime = loop, submitter, resolver, runtime
         self._counted = (0, runtime.now())
         """Tuples at the last time, and when it was."""
 
     def take(self) -> dict[str, object]:
-        loop, submitter, ends = self._loop, self._submitter, self._ends
+        loop, submitter, ends = self._loop, self._submitter, self._resolver.ends
         state = loop.state
         held = state.held or frozenset()
         nexts, now = submitter.nexts(), self._runtime.now()

@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable, Mapping
 
 from crkafka_core.loop import THREADS, Loop, Runtime
-from crkafka_core.member.submitter import Payload
+from crkafka_core.member.submitter import Taken
 from crkafka_core.model.errors import CrkafkaError, SchemaError, ServiceUnavailable
 from crkafka_core.plane import advance, contributions, cuts, epochs, events, goals, members, merging
 from crkafka_core.plane.member_plane import MemberPlane
@@ -131,8 +131,8 @@ class Reporter(Loop):
             _log.warning("looking at topic ids: %s", error)
 
     def _contribute(self, effect: sg.Contribute) -> None:
-        payload = effect.payload
-        assert isinstance(payload, Payload)
+        taken = effect.payload
+        assert isinstance(taken, Taken)
         part = contributions.Part(
             checkpoint=effect.cut.id,
             member=self._plane.name,
@@ -142,10 +142,10 @@ class Reporter(Loop):
             generation=effect.generation,
             members=effect.cut.members,
             topic_ids={topic: self._ids.get(topic) or at_start for topic, at_start in effect.topic_ids.items()},
-            offsets=payload.offsets,
-            segments=payload.segments,
-            drain_ms=payload.drain_ms,
-            leader_epochs=payload.leader_epochs,
+            offsets=taken.offsets,
+            segments=taken.segments,
+            drain_ms=taken.drain_ms,
+            leader_epochs=taken.leader_epochs,
         )
         self._plane.do(lambda tx: merging.hand_in(tx, part))
         self._post(sg.Contributed(effect.cut.id))

@@ -54,7 +54,7 @@ class Resolver(Loop):
     ) -> None:
         super().__init__("resolver", runtime)
         self._config, self._plane, self._post = config, plane, post
-        self._admin, self._storage, self._ends = admin, storage, ends
+        self._admin, self._storage, self.ends = admin, storage, ends
         self._unheld_timeout = limits.unheld_timeout
         self._checked_outside_sql = False
         self._ids: dict[str, str] = {}
@@ -167,8 +167,8 @@ class Resolver(Loop):
 
     def _check_ends(self) -> None:
         """Write newly stalled partitions to the event log; for how long each is stalled goes with the metrics (SPEC X8)."""
-        if self._ends.ask():
-            stalled, why = self._ends.stalled, self._ends.reasons
+        if self.ends.ask():
+            stalled, why = self.ends.stalled, self.ends.reasons
             self._plane.do(lambda tx: alarms.stalled(tx, stalled, why, by=self._plane.name))
 
     def _answer(self, question: sg.Resolve) -> sg.Event:

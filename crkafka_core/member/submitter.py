@@ -12,7 +12,7 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import partial
 
 from crkafka_core.loop import THREADS, Loop, Runtime
@@ -30,18 +30,8 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Payload:
-    """What a member contributes: the offset manager and the closed segments."""
-
-    offsets: Mapping[TP, tuple[int, int, int]]
-    segments: tuple[ClosedSegment, ...]
-    drain_ms: int
-    leader_epochs: Mapping[TP, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class Taken:
-    """The offsets of the last cut, as one value: what was submitted before the mark (SPEC D5)."""
+    """What a member contributes to a cut: what was submitted before its mark, as one value (SPEC D5)."""
 
     cut: int
     epoch: int
@@ -50,6 +40,9 @@ class Taken:
     leader_epochs: Mapping[TP, int]
     since: float | None = None
     """Since when the gate is shut for the cut; None where permits are given all the time."""
+    segments: tuple[ClosedSegment, ...] = ()
+    """Once they are closed."""
+    drain_ms: int = 0
 
 
 class Closer(Loop):
@@ -348,7 +341,7 @@ class Submitter(Loop):
                 return
             self.drain_ms = 0 if taken.since is None else round((self._runtime.now() - taken.since) * 1000)
             self.drain_ms_max = max(self.drain_ms, self.drain_ms_max)
-            self._post(sg.Saved(taken.cut, Payload(taken.offsets, segments, self.drain_ms, taken.leader_epochs)))
+            self._post(sg.Saved(taken.cut, replace(taken, segments=segments, drain_ms=self.drain_ms)))
 
     def _closed(self) -> None:
         self._closing = False

@@ -10,7 +10,7 @@ import pytest
 from crkafka_core.kafka.errors import NotAllowed
 from crkafka_core.member import reporter as module
 from crkafka_core.member.reporter import Reporter
-from crkafka_core.member.submitter import Payload
+from crkafka_core.member.submitter import Taken
 from crkafka_core.model.desired import OpenCut
 from crkafka_core.model.errors import SchemaError, ServiceUnavailable
 from crkafka_core.model.offsets import TP
@@ -35,7 +35,7 @@ def contributed(monkeypatch: pytest.MonkeyPatch, *answers: Mapping[str, str] | E
     for number in range(1, 1 + len(answers)):
         cut = OpenCut(number, 0, 1, ("orders/0",), frozenset({TP("t", 0)}))
         thread.do(sg.Save(number, number + 1))
-        thread.do(sg.Contribute(cut, 1, 0, 1, {"t": "old"}, Payload({TP("t", 0): (0, 0, 0)}, (), 0)))
+        thread.do(sg.Contribute(cut, 1, 0, 1, {"t": "old"}, Taken(1, 1, {TP("t", 0): (0, 0, 0)}, {})))
         thread.turn(0.0), thread.turn(0.0)
     return [part.topic_ids for part in parts]
 
