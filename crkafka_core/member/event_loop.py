@@ -340,17 +340,14 @@ class EventLoop:
         outcome, why = sg.Outcome.DONE, ""
         try:
             self._consumer.commit(offsets, metadata, taken.leader_epochs, patience)
-            self.troubles.commit_not_refused()
+            self.troubles.commit_ended(None)
         except errors.Fenced:
             self.post(sg.Fenced())  # SQL decides which of the two stays (SPEC R7)
             return
         except CrkafkaError as error:
             outcome, why = next((o for kind, o in _OUTCOMES if isinstance(error, kind)), sg.Outcome.ABORT), str(error)
-            if isinstance(error, errors.NotAllowed):
-                if lasting := self.troubles.commit_refused(error):
-                    self._reporter.do(sg.Halt(self.state.epoch, lasting))
-            elif outcome is sg.Outcome.ABORT:
-                self.troubles.commit_not_refused()
+            if outcome is sg.Outcome.ABORT and (lasting := self.troubles.commit_ended(error)):
+                self._reporter.do(sg.Halt(self.state.epoch, lasting))
             _log.warning("committing checkpoint %s to Kafka: %s", cut, why)
         finally:
             self.busy_until = 0.0
@@ -366,6 +363,6 @@ class EventLoop:
         metadata = {tp: self._commit_metadata(starts.base, tp, at, at) for tp, at in starts.offsets.items()}
         try:
             self._consumer.commit(starts.offsets, metadata, starts.leader_epochs, patience=MOMENT)
-            self.troubles.commit_not_refused()
+            self.troubles.commit_ended(None)
         except CrkafkaError as error:
             _log.warning("committing checkpoint %s to Kafka: %s", starts.base, error)

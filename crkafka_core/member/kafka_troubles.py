@@ -92,22 +92,14 @@ class KafkaTroubles:
 
     def refused(self) -> str:
         """That Kafka has refused this member its partitions for a minute: the reason to stop the region, once in a minute."""
-        standing = None if self._holds() else self._standing(holds=False)
-        if not isinstance(standing, NotAllowed):
-            self._refused.over()
-            return ""
-        return self._lasts(self._refused, standing)
+        return self._lasts(self._refused, None if self._holds() else self._standing(holds=False))
 
-    def commit_refused(self, error: NotAllowed) -> str:
-        """The same of commits, which come now and then."""
+    def commit_ended(self, error: CrkafkaError | None) -> str:
+        """The same of commits, which come now and then: each that was accepted, was refused, or found Kafka away."""
         return self._lasts(self._commits_refused, error)
 
-    def commit_not_refused(self) -> None:
-        """It was accepted, or Kafka was away."""
-        self._commits_refused.over()
-
-    def _lasts(self, lasting: Lasting, error: NotAllowed) -> str:
-        if lasting.seconds(self._runtime.now()) < REFUSED_FOR:
+    def _lasts(self, lasting: Lasting, error: CrkafkaError | None) -> str:
+        if isinstance(error, NotAllowed) and lasting.seconds(self._runtime.now()) < REFUSED_FOR:
             return ""
         lasting.over()
-        return str(error)
+        return str(error) if isinstance(error, NotAllowed) else ""

@@ -135,13 +135,9 @@ class MemberProcess:
         instance = f"{config.region}-{plane.uid[:8]}-{roster.index(self.name)}" if static else ""
         since = patiently(lambda: self._register(launch, cluster, instance, epochs=epochs))
         limit = limits.of(row)
+        single, pattern = config.topics is not None and len(config.topics) == 1, config.pattern is not None
         properties = client_properties(
-            kafka,
-            limit,
-            client_id=client_id,
-            instance_id=instance or None,
-            single_topic=config.topics is not None and len(config.topics) == 1,
-            pattern=config.pattern is not None,
+            kafka, limit, client_id=client_id, instance_id=instance or None, single_topic=single, pattern=pattern
         )
         self._wire(admin, limit, since, int(properties["max.poll.interval.ms"]) / 1000)
         if hook is not None:

@@ -100,7 +100,13 @@ class Reporter(Loop):
                 self._post(sg.Reported(effect))
                 do(advance.advance)
             case sg.Save():
-                self._ask_topic_ids()
+                # Only the id shows that a topic was recreated since its start (docs/clients.md C-R9). The answer to an earlier cut does not
+                # count for this one, whether or not Kafka answers now.
+                self._ids = {}
+                try:
+                    self._ids = self._topic_ids()
+                except ServiceUnavailable as error:
+                    _log.warning("looking at topic ids: %s", error)
             case sg.Contribute():
                 self._contribute(effect)
             case sg.Withdraw(why):
@@ -121,14 +127,6 @@ class Reporter(Loop):
                 do(lambda tx: cuts.ask(tx, **who, epoch=epoch, head=head))
             case _:
                 raise AssertionError(f"no effect on SQL: {effect}")
-
-    def _ask_topic_ids(self) -> None:
-        """Ask while the cut is saved and committed: only the id shows that a topic was recreated since its start (docs/clients.md C-R9)."""
-        self._ids = {}  # the answer to an earlier cut does not count for this one, whether or not Kafka answers now
-        try:
-            self._ids = self._topic_ids()
-        except ServiceUnavailable as error:
-            _log.warning("looking at topic ids: %s", error)
 
     def _contribute(self, effect: sg.Contribute) -> None:
         taken = effect.payload

@@ -92,33 +92,29 @@ class NativeRecords(Records):
         return taken(messages)
 
     def take(self, most: int, timeout: float) -> Taken:
+        edge, functions, sizes = self._library.edge, ctypes.byref(self._library.functions), self._sizes
         if len(self._pointers) < most:
             self._pointers = (ctypes.c_void_p * most)()
+        bounds = (round(timeout * 1000), most, MOST_BYTES, self._at_once)
         try:
-            return self._take(most, round(timeout * 1000))
+            count = edge.take(functions, self._queue, *bounds, self._pointers, ctypes.byref(sizes))
+            if count <= 0:
+                return Taken()
+            size = sizes.key_bytes + sizes.value_bytes + sizes.name_bytes + sizes.header_bytes
+            # With one record per call only the last record of a batch exceeds MOST_BYTES, by any size.
+            if sizes.records > 1 and size > (TOO_MANY_BYTES if self._at_once > 1 else _LAST_END):
+                edge.drop(functions, self._pointers, count)
+                self._at_once = 1
+                return Taken(lost=True)
+            self._at_once = min(2 * self._at_once, _AT_ONCE)
+            buffers = _buffers(sizes)
+            columns = _Columns(**{name: buffer.ctypes.data for name, buffer in buffers.items()})
+            seen = np.empty(sizes.runs + sizes.errors, np.uintp)
+            edge.fill(functions, self._pointers, count, ctypes.byref(columns), seen.ctypes.data)
+            return _taken(buffers, sizes, columns)
         except BaseException:  # also after a signal: librdkafka waits for ever for a message that is not freed
-            self._library.edge.drop(ctypes.byref(self._library.functions), self._pointers, len(self._pointers))
+            edge.drop(functions, self._pointers, len(self._pointers))
             raise
-
-    def _take(self, most: int, millis: int) -> Taken:
-        edge, functions, sizes = self._library.edge, ctypes.byref(self._library.functions), self._sizes
-        count = edge.take(
-            functions, self._queue, millis, most, MOST_BYTES, self._at_once, self._pointers, ctypes.byref(sizes)
-        )
-        if count <= 0:
-            return Taken()
-        size = sizes.key_bytes + sizes.value_bytes + sizes.name_bytes + sizes.header_bytes
-        # With one record per call only the last record of a batch exceeds MOST_BYTES, by any size.
-        if sizes.records > 1 and size > (TOO_MANY_BYTES if self._at_once > 1 else _LAST_END):
-            edge.drop(functions, self._pointers, count)
-            self._at_once = 1
-            return Taken(lost=True)
-        self._at_once = min(2 * self._at_once, _AT_ONCE)
-        buffers = _buffers(sizes)
-        columns = _Columns(**{name: buffer.ctypes.data for name, buffer in buffers.items()})
-        seen = np.empty(sizes.runs + sizes.errors, np.uintp)
-        edge.fill(functions, self._pointers, count, ctypes.byref(columns), seen.ctypes.data)
-        return _taken(buffers, sizes, columns)
 
     def close(self) -> None:
         """Return the partitions to the consumer's queue, and end ours while the client still lives."""
