@@ -23,7 +23,7 @@ from crkafka_core.dev.leash import Leash
 from crkafka_core.kafka.consumer import GroupConsumer
 from crkafka_core.kafka.native.library import SWITCH
 from crkafka_core.kafka.properties import client_properties
-from crkafka_core.member.edges import settle_memory
+from crkafka_core.member.edges import Edges
 from crkafka_core.model.limits import Limits
 from crkafka_core.model.segment import segment_path
 from crkafka_core.segments.storage import Storage
@@ -45,7 +45,7 @@ def consume(bootstrap: str, topic: str, rows: int, folder: Path | None, compress
     if folder is not None:
         path = segment_path("bench", 1, uuid.uuid4().hex, 0, 0)
         writer = SegmentWriter(Storage.open(folder), path, compression=compression)
-    settle_memory()
+    Edges().settle()
     began, cpu, seen = time.perf_counter(), time.process_time(), 0
     consumer.flow(consumer.held)
     while seen < rows:

@@ -16,7 +16,7 @@ from crkafka_core.model.offsets import TP
 from crkafka_core.segments.batch import Batch, Run
 
 POLL_BYTES = 8 << 20
-"""Bytes of keys and values that one call should return, about."""
+"""Bytes of keys and values, natively of headers too, at which a batch is full."""
 _MOST_RECORDS = 5_000
 """More objects at once leave the processor's cache, and are slower."""
 TOO_MANY_BYTES = 64 << 20

@@ -42,8 +42,15 @@ class Edges:
         return SegmentWriter(storage, path)
 
     def settle(self) -> None:
-        """Once, before the loops start."""
-        settle_memory()
+        """Once, before the loops start: batches of half a megabyte come and go, a hundred times a second (docs/speed.md, row 7). Without
+        glibc only the garbage collector is set."""
+        gc.freeze()
+        gc.set_threshold(_COLLECT_EVERY)
+        mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+        if mallopt is not None:
+            mallopt(_M_ARENA_MAX, 1)
+            mallopt(_M_MMAP_THRESHOLD, _KEPT // 2)
+            mallopt(_M_TRIM_THRESHOLD, _KEPT)
 
     def nudge(self, properties: Mapping[str, str], config: RegionConfig) -> None:
         """Make the group rebalance, without waiting for it: the member that asks for a rebalance has to poll for it."""
@@ -57,15 +64,3 @@ class Edges:
     def end_process(self, code: int) -> None:
         """At once."""
         os._exit(code)
-
-
-def settle_memory() -> None:
-    """Batches of half a megabyte come and go, a hundred times a second (docs/speed.md, row 7). To be called once, after all is imported and
-    before threads start; without glibc only the garbage collector is set."""
-    gc.freeze()
-    gc.set_threshold(_COLLECT_EVERY)
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    if mallopt is not None:
-        mallopt(_M_ARENA_MAX, 1)
-        mallopt(_M_MMAP_THRESHOLD, _KEPT // 2)
-        mallopt(_M_TRIM_THRESHOLD, _KEPT)

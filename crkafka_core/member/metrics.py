@@ -23,8 +23,7 @@ class Metrics:
 
     def take(self) -> dict[str, object]:
         loop, submitter, ends = self._loop, self._submitter, self._resolver.ends
-        state = loop.state
-        held = state.held or frozenset()
+        held = loop.state.held or frozenset()
         nexts, now = submitter.nexts(), self._runtime.now()
         high = {tp: max(loop.high.get(tp, -1), ends.ends.get(tp, -1)) for tp in loop.high.keys() | ends.ends.keys()}
         partitions: dict[str, dict[str, list[int]]] = {}
@@ -55,6 +54,6 @@ class Metrics:
             "recordsUnreadable": loop.unreadable,
             "queueRecords": submitter.queue.records,
             "queueBytes": submitter.queue.bytes,
-            "state": state.client,
+            "state": loop.state.client,
             "unavailable": self._resolver.unavailable,
         }

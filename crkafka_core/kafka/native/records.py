@@ -19,15 +19,13 @@ import numpy as np
 from confluent_kafka import KafkaError, Message
 
 from crkafka_core.kafka.columns import Buffers, batch_of, java_text, packed
-from crkafka_core.kafka.messages import TOO_MANY_BYTES, Failure, Records, Taken, taken
+from crkafka_core.kafka.messages import POLL_BYTES, TOO_MANY_BYTES, Failure, Records, Taken, taken
 from crkafka_core.kafka.native.library import Library, handle, load
 from crkafka_core.model.offsets import TP
 from crkafka_core.segments.batch import Run
 
-MOST_BYTES = 8 * 1024 * 1024
-"""Bytes of keys, values and headers at which a batch is full."""
 _AT_ONCE = 64
-"""Records per call of librdkafka: the most by which large records after small ones exceed `MOST_BYTES`."""
+"""Records per call of librdkafka: the most by which large records after small ones exceed `POLL_BYTES`."""
 _LAST_END = 2**31 - 1
 """Largest 32-bit end in a column."""
 _TOPIC_BYTES = _ERROR_BYTES = 256
@@ -95,13 +93,13 @@ class NativeRecords(Records):
         edge, functions, sizes = self._library.edge, ctypes.byref(self._library.functions), self._sizes
         if len(self._pointers) < most:
             self._pointers = (ctypes.c_void_p * most)()
-        bounds = (round(timeout * 1000), most, MOST_BYTES, self._at_once)
+        bounds = (round(timeout * 1000), most, POLL_BYTES, self._at_once)
         try:
             count = edge.take(functions, self._queue, *bounds, self._pointers, ctypes.byref(sizes))
             if count <= 0:
                 return Taken()
             size = sizes.key_bytes + sizes.value_bytes + sizes.name_bytes + sizes.header_bytes
-            # With one record per call only the last record of a batch exceeds MOST_BYTES, by any size.
+            # With one record per call only the last record of a batch exceeds POLL_BYTES, by any size.
             if sizes.records > 1 and size > (TOO_MANY_BYTES if self._at_once > 1 else _LAST_END):
                 edge.drop(functions, self._pointers, count)
                 self._at_once = 1
