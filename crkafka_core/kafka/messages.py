@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain, pairwise
-from operator import methodcaller
+from itertools import chain, islice, pairwise
+from operator import methodcaller, ne
 from typing import Any
 
 import numpy as np
@@ -74,9 +75,12 @@ class Records:
 
 
 def taken(messages: list[Message]) -> Taken:
+    errors = list(map(Message.error, messages))
+    if not any(errors):
+        return Taken(_batch(messages)) if messages else Taken()
     records: list[Message] = []
     failures: list[Failure] = []
-    for message, error in zip(messages, map(Message.error, messages), strict=True):
+    for message, error in zip(messages, errors, strict=True):
         if error is None:
             records.append(message)
         else:
@@ -88,20 +92,23 @@ def taken(messages: list[Message]) -> Taken:
 def _batch(messages: list[Message]) -> Batch:
     """The batch of these records, in their order, column by column: a Python object for each would cost more (docs/clients.md C-K12)."""
     rows = len(messages)
-    parts = (map(part, messages) for part in (Message.topic, Message.partition, Message.leader_epoch))
-    origins: Any = list(zip(*parts, strict=True))
+    topics: list[Any] = list(map(Message.topic, messages))
+    epochs = list(map(Message.leader_epoch, messages))
+    partitions = np.fromiter(map(Message.partition, messages), np.int32, rows)
     offsets = np.fromiter(map(Message.offset, messages), np.int64, rows)
     times = np.fromiter(chain.from_iterable(map(Message.timestamp, messages)), np.int64, 2 * rows)
-    starts = [0, *(row for row, (before, now) in enumerate(pairwise(origins), 1) if before != now)]
+    changes = np.diff(partitions) != 0
+    for values in (topics, epochs):
+        if len(set(values)) > 1:  # seldom
+            changes |= np.fromiter(map(ne, values, islice(values, 1, None)), np.bool_, rows - 1)
     runs = []
-    for start, stop in pairwise([*starts, rows]):
-        topic, partition, epoch = origins[start]
+    for start, stop in pairwise([0, *(np.flatnonzero(changes) + 1).tolist(), rows]):
+        tp, epoch = TP(topics[start], int(partitions[start])), epochs[start]
         first, after = int(offsets[start]), int(offsets[stop - 1]) + 1
-        epoch = -1 if epoch is None else epoch
-        runs.append(Run(TP(topic, partition), start, stop, first, after, leader_epoch=epoch))
+        runs.append(Run(tp, start, stop, first, after, leader_epoch=-1 if epoch is None else epoch))
     headers, bad_headers = _headers(messages)
     buffers = {
-        "partition": np.fromiter((partition for _, partition, _ in origins), np.int32, rows),
+        "partition": partitions,
         "offset": offsets,
         "kind": times[0::2].astype(np.int32),
         "millis": times[1::2],
@@ -114,6 +121,9 @@ def _batch(messages: list[Message]) -> Batch:
 
 def _headers(messages: list[Message]) -> tuple[Buffers, dict[int, str]]:
     """The buffers of the headers; rows whose headers cannot be read, and why."""
+    with suppress(SystemError, UnicodeError):
+        if not any(map(_call_headers, messages)):
+            return {}, {}
     read = list(map(headers_of, messages))
     bad = {row: "the client cannot decode a header's name" for row, headers in enumerate(read) if headers is None}
     counts = np.fromiter((len(headers or ()) for headers in read), np.int32, len(read))
