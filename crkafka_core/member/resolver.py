@@ -189,18 +189,19 @@ class Resolver(Loop):
         if gaps and self._topics() != topics:
             # The log of a topic that was recreated meanwhile would look like a log that was cut.
             raise ServiceUnavailable("A topic changed while its start was resolved.")
-        resolve = partial(
-            starts.resolve,
-            member=self._plane.name,
-            incarnation=self._plane.incarnation,
-            epoch=stamp.epoch,
-            base=stamp.base,
-            topic_ids=ids,
-            proposals=proposals,
-            gaps=gaps,
-            accept_gaps=self._config.data_loss == "gap",
+        resolved = self._plane.do(
+            lambda tx: starts.resolve(
+                tx,
+                member=self._plane.name,
+                incarnation=self._plane.incarnation,
+                epoch=stamp.epoch,
+                base=stamp.base,
+                topic_ids=ids,
+                proposals=proposals,
+                gaps=gaps,
+                accept_gaps=self._config.data_loss == "gap",
+            )
         )
-        resolved = self._plane.do(resolve)
         if forgotten := resolved.missing - known.missing:
             raise ServiceUnavailable(f"{plural(len(forgotten), 'partition was', 'partitions were')} forgotten.")
         if recreated := self._recreated(topics):
