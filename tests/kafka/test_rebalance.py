@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from crkafka_core.dev.kafka import KafkaCluster
-from crkafka_core.kafka import consumer
+from crkafka_core.kafka import membership
 from crkafka_core.kafka.admin import KafkaAdmin
 from crkafka_core.kafka.commits import Commits
 from crkafka_core.kafka.consumer import GroupConsumer, nudge
@@ -471,6 +471,6 @@ def test_an_assignment_that_waits_while_the_client_closes_is_answered_after_the_
         time.sleep(seconds)
         ended.append(bool(librdkafka().rd_kafka_consumer_closed(ctypes.c_void_p(handle(raw)))))
 
-    monkeypatch.setattr(consumer, "time", SimpleNamespace(sleep=sleep, monotonic=time.monotonic))
+    monkeypatch.setattr(membership, "time", SimpleNamespace(sleep=sleep, monotonic=time.monotonic))
     member.consumer.close()
     assert ended == [True]
