@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, islice, pairwise
 from operator import methodcaller, ne
@@ -121,29 +120,35 @@ def _batch(messages: list[Message]) -> Batch:
 
 def _headers(messages: list[Message]) -> tuple[Buffers, dict[int, str]]:
     """The buffers of the headers; rows whose headers cannot be read, and why."""
-    with suppress(SystemError, UnicodeError):
-        if not any(map(_call_headers, messages)):
-            return {}, {}
-    read = list(map(headers_of, messages))
-    bad = {row: "the client cannot decode a header's name" for row, headers in enumerate(read) if headers is None}
-    counts = np.fromiter((len(headers or ()) for headers in read), np.int32, len(read))
-    if not counts.any():
+    calls, read = map(_call_headers, messages), list[Any]()
+    while len(read) < len(messages):
+        try:
+            read.extend(calls)  # up to the first that cannot be read
+        except (SystemError, UnicodeError):
+            read.append(False)
+    bad = {row: "the client cannot decode a header's name" for row, headers in enumerate(read) if headers is False}
+    if not any(read):
         return {}, bad
-    pairs = [pair for headers in read if headers for pair in headers]
+    counts = np.fromiter((len(headers or ()) for headers in read), np.int32, len(read))
+    pairs = [pair for headers in read if headers for pair in _encoded(headers)]
     lists = {"header_ends": ends(counts), "header_valid": bits(counts > 0)}
     names, values = packed("name", [name.encode() for name, _ in pairs]), packed("header_value", [v for _, v in pairs])
     return lists | names | values, bad
 
 
 _call_headers = methodcaller("headers")
-"""`message.headers()`, as a call whose result is checked. The interpreter's quick way for it has no check: where a name is not UTF-8 it
-gives a list that ends the process when it is gone through (docs/clients.md C-K20)."""
+"""`message.headers()`, as a call whose result is checked: the interpreter's quick way for a method without arguments has no check. To be
+called once for a message: where a name is not UTF-8 it raises, and the next call gives a list that ends the process when it is gone through
+(docs/clients.md C-K20). A name is cut at its first NUL."""
 
 
 def headers_of(message: Message) -> list[tuple[str, bytes | None]] | None:
-    """A record's headers by the client's own method; None where a name is not UTF-8. A name is cut at its first NUL."""
+    """A record's headers by the client's own method; None where a name is not UTF-8. To be called once."""
     try:
-        pairs: Any = _call_headers(message) or ()
-        return [(name, value.encode() if isinstance(value, str) else value) for name, value in pairs]
+        return _encoded(_call_headers(message) or ())
     except (SystemError, UnicodeError):
         return None
+
+
+def _encoded(pairs: Iterable[tuple[str, str | bytes | None]]) -> list[tuple[str, bytes | None]]:
+    return [(name, value.encode() if isinstance(value, str) else value) for name, value in pairs]
