@@ -131,7 +131,7 @@ class Progress:
             joins = any(state.leaderless for state in states)
             if now != disturbed or joins:  # what has a leader since is taken in by a reset (SPEC R4)
                 disturbed, cuts, starts, settled = now, oracle.cuts, 0, False
-            elif not settled and oracle.cuts > cuts and all(state.gate is Gate.OPEN for state in states):
+            elif not settled and oracle.cuts > cuts and all(s.gate is Gate.OPEN or not s.held for s in states):
                 cuts, starts, settled = oracle.cuts, oracle.starts, True
             if settled and oracle.starts != starts:
                 raise Violation("D1", "cuts come in a row, and somebody starts anew")
