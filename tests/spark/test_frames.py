@@ -23,7 +23,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture
 def landing(tmp_path: Path) -> Landing:
-    folder = tmp_path / "a [b]{c}*"
+    folder = tmp_path / "with space"
     folder.mkdir()
     return Landing(MemoryStore(), folder)
 
@@ -204,6 +204,14 @@ def test_only_the_columns_that_are_named_come_in_their_order(
         assert [r[0] for r in only.collect()] == [1] * 12
     with pytest.raises(ConfigError, match="no column 'valeu'"):
         frames.checkpoints(spark, landing.region, columns=["valeu"])
+
+
+def test_a_storage_folder_may_have_brackets_and_stars_in_its_name(spark: SparkSession, tmp_path: Path) -> None:
+    folder = tmp_path / "a[b]{c}*"
+    folder.mkdir()
+    landing = Landing(MemoryStore(), folder)
+    landing.land(5)
+    assert frames.checkpoints(spark, landing.region).count() == 20
 
 
 def test_a_read_holds_retirement_back_while_the_block_runs(spark: SparkSession, landing: Landing) -> None:
