@@ -92,7 +92,8 @@ class LastOfEachKey:
             self.tables.findings.note(
                 f"table {self.table.name}: rows of keys that are in retired checkpoints alone were not compared with their records"
             )
-        columns = (rows[name].to_pylist() for name in (f"key {self.keys[0]}", "topic", "partition", "offset"))
+        names = (f"key {self.keys[0]}", "topic", "partition", "offset") if rows.num_rows else ()
+        columns = (rows[name].to_pylist() for name in names)
         present = {row for row in zip(*columns, strict=True) if row[0] not in left_out}
         due = {(key, *row[1:4]) for key, row in last.items() if not row[4] and key not in left_out}
         for key, topic, partition, offset in sorted(due - present, key=lambda row: row[1:]):
