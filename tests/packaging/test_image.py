@@ -62,7 +62,7 @@ def test_the_build_stage_makes_an_environment_that_runs(tmp_path: Path) -> None:
     for command in (
         f"{made}/bin/python -c 'import {modules}'",
         f"{made}/bin/crkafka new shop",
-        f"{made}/bin/crkafka check --offline",
+        f"{made}/bin/crkafka check --schema",
     ):
         folder = tmp_path / "shop" if "check" in command else tmp_path
         done = subprocess.run(
