@@ -174,9 +174,9 @@ class _Member:
         self.moved(held, generation=generation, disturbed=False)
 
     def led(self, partitions: frozenset[TP]) -> None:
-        """Take part with all that is assigned, as after a rebalance; asked again after an open cut."""
+        """Take part with all that is assigned, as after a rebalance, which may come at any step of a cut."""
         held = self.assignment()
-        if held is not None and partitions & self.s.leaderless and self.s.step is Step.NONE:
+        if held is not None and partitions & self.s.leaderless:
             self.revoked("a partition that had no leader has one")
             self.moved(held, disturbed=False)
 

@@ -9,7 +9,7 @@ from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import ClientState, Phase
 from crkafka_core.model.rows import ResetCause
 from crkafka_core.protocol import signals as sg
-from crkafka_core.protocol.state import Gate, State
+from crkafka_core.protocol.state import Gate, State, Step
 from tests.protocol.test_machine import Player, kinds
 
 P0, P1 = TP("t", 0), TP("t", 1)
@@ -55,6 +55,18 @@ def test_94_a_partition_without_a_leader_or_a_start_is_left_out_until_it_has_one
     assert any(isinstance(e, sg.Withdraw) for e in effects) and m.state.gate is Gate.CLOSING
     again = m.hear(sg.GateClosed(), sg.Observed(replace(RUNNING, version=2, epoch=2, phase=Phase.RESETTING)))
     assert any(isinstance(e, sg.Resolve) and e.held == {P0, P1} for e in again)
+
+
+def test_94_a_partition_gets_its_leader_while_a_cut_is_open_however_often_cuts_come() -> None:
+    m = Machine()
+    m.hear(sg.Lease(True), sg.Observed(RUNNING), sg.Assigned(frozenset({P0, P1}), 1))
+    m.hear(sg.Started(m.state.stamp, {P0: 0}, {"t": "id"}, leaderless=frozenset({P1})), sg.Fetched())
+    m.hear(
+        sg.Observed(replace(RUNNING, version=2, phase=Phase.CUTTING, cut=OpenCut(1, 0, 1, ("r/0",), frozenset({P0}))))
+    )
+    assert m.state.step is not Step.NONE
+    effects = m.hear(sg.Led(frozenset({P1})))
+    assert any(isinstance(e, sg.Withdraw) for e in effects) and m.state.held == {P0, P1}
 
 
 def test_94_every_reset_asks_again_where_a_partition_without_a_leader_starts() -> None:
