@@ -67,7 +67,7 @@ def make(
 ) -> dict[str, dg.JobDefinition]:
     """The region's jobs, by the names of their graphs; one that follows the merges only where assets do."""
     mark = {"kind": "topic", "what": "", "member": ""}
-    declared = [t.name for t in region.settings.tables]
+    declared = [] if region.settings.templates else [t.name for t in region.settings.tables]  # []: all
     launchpads: dict[str, dict[str, Any]] = {
         "replay": {"rewrite": {"after": 0, "upto": 1, "tables": declared, "dry_run": True}},
         "scale_region": {"scale": {"members": region.settings.members}},

@@ -41,5 +41,5 @@ def known(region: RegionResource, names: Names) -> Known:
 
 def _look(reader: Reader, config: RegionConfig) -> tuple[tuple[str, ...], list[TableConfig]]:
     topics = config.topics or tuple(sorted({tp.topic for tp in starts.known(reader)}))
-    tables = [config.table(table.name, table.shape) for table in templates.of_topics(reader)]
+    tables = [config.table(table.name, table.shape, table.output) for table in templates.of_topics(reader)]
     return topics, [table for table in tables if table is not None]

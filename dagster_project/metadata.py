@@ -89,8 +89,10 @@ def of_checkpoint(checkpoint: Checkpoint, parent: Checkpoint | None, spans: Sequ
         metadata["without"] = ", ".join(checkpoint.without)
     if run := run_of(checkpoint.token):
         metadata["cut_by"] = dg.MetadataValue.dagster_run(run)
-    elif checkpoint.token.startswith(TRIGGER):  # its run starts while it is published, or later
-        metadata["cut_by"] = f"{TRIGGER}; its run has the tag {CHECKPOINT}: {checkpoint.id}"
+    elif checkpoint.token.startswith(TRIGGER):  # a run that follows it starts while it is published, or later
+        metadata["cut_by"] = (
+            f"{TRIGGER}; a run that follows the cut, if there is one, has the tag {CHECKPOINT}: {checkpoint.id}"
+        )
     if len(spans) > len(shown):
         metadata["partitions_not_shown"] = len(spans) - len(shown)
     return metadata

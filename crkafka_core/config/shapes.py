@@ -37,6 +37,11 @@ def topic_of(shape: str) -> str:
     return shape.partition("@")[2] if name_of(shape) or has_records(shape) else ""
 
 
+def of_template(shape: str, output: str) -> bool:
+    """Whether a template has given a topic or a value the table, so that few checkpoints have rows for it."""
+    return bool(topic_of(shape) or (by_value(shape) and output))
+
+
 def arrow_of(shape: str) -> str:
     """The function of a shape that needs no Spark; empty for another."""
     return shape.removeprefix(ARROW) if shape.startswith(ARROW) and shape.count(":") == 2 else ""

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from crkafka_core.config.location import in_catalog
 from crkafka_core.config.region_config import RegionConfig
 from crkafka_core.config.sections import TableConfig
-from crkafka_core.config.shapes import by_value, topic_of
+from crkafka_core.config.shapes import by_value, of_template, topic_of
 from crkafka_core.config.template import most_of, placed
 from crkafka_core.control import Cond, Reader, Tx
 from crkafka_core.model.rows import Initial, MergedOffset, Region, Table, TableCommit
@@ -22,8 +22,7 @@ and the checkpoint before the first rows of the topic."""
 
 def of_topics(reader: Reader) -> list[Table]:
     """Tables that templates have given topics and values, by name."""
-    declared = reader.select(Table, order=("name",))
-    return [table for table in declared if topic_of(table.shape) or (by_value(table.shape) and table.output)]
+    return [t for t in reader.select(Table, order=("name",)) if of_template(t.shape, t.output)]
 
 
 def values_of(reader: Reader, shape: str) -> frozenset[str]:

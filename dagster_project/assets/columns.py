@@ -11,7 +11,7 @@ import dagster as dg
 from crkafka_core.config import RegionConfig
 from crkafka_core.config.json_columns import PREFIX
 from crkafka_core.config.sections import TableConfig
-from crkafka_core.config.shapes import DEAD, GOOD, has_records, name_of
+from crkafka_core.config.shapes import DEAD, GOOD, by_value, has_records, name_of
 from crkafka_core.model.errors import CrkafkaError
 from dagster_project.names import Names
 
@@ -56,7 +56,7 @@ def _columns(table: TableConfig) -> Any:
     shape = table.shape or ""
     if not shape:
         return RAW
-    if has_records(shape):
+    if has_records(shape) or by_value(shape):
         return numbered(NULLABLE)
     if name_of(shape) and table.output == DEAD:
         return numbered(NULLABLE.append(field(REASON, string())))

@@ -18,7 +18,7 @@ from dagster_project.options import Options
 
 def topics(config: RegionConfig, names: Names, options: Options, known: Collection[str]) -> list[dg.AssetSpec]:
     """One asset for each topic that is known, and one for all that match a pattern. Topics that regions share are only named."""
-    observed = f"The job {names.of('observe_group')} records its end offsets and the group's lag on a schedule."
+    observed = f"The job {names.of('observe_group')} records end offsets and the group's lag on a schedule."
 
     def spec(key: dg.AssetKey, text: str, deps: Collection[dg.AssetKey] = (), **metadata: str) -> dg.AssetSpec:
         about = options.about(

@@ -8,7 +8,7 @@ import dagster as dg
 from crkafka_core.config import RegionConfig
 from crkafka_core.config.location import in_catalog
 from crkafka_core.config.sections import TableConfig
-from crkafka_core.config.shapes import DEAD, has_records
+from crkafka_core.config.shapes import DEAD, by_value, has_records
 from crkafka_core.model.rows import Table
 from crkafka_core.plane import checkpoints
 from crkafka_core.plane import tables as plane_tables
@@ -70,6 +70,12 @@ def _content(table: TableConfig) -> str:
     of = f" of {', '.join(table.topics)}" if table.topics else ""
     if table.output == DEAD:
         return f"Records{of} that could not be decoded, each with the reason"
+    if by_value(table.shape or ""):
+        return (
+            f"Records{of} with the value {table.output}"
+            if table.output
+            else f"Records{of} without a table of their own"
+        )
     raw = table.typed is None and (table.shape is None or has_records(table.shape))
     return f"{'Records' if raw else 'Decoded records'}{of}, {'one row for each key' if table.keys else 'each once'}"
 

@@ -39,7 +39,9 @@ class Replay(dg.Config):
     )
     upto: int = Field(description="Last checkpoint to write, inclusive.")
     tables: list[str] = Field(default_factory=list, description="Declared tables to write; empty: all.")
-    dry_run: bool = Field(default=False, description="Write nothing; log which rows would be written, and from where.")
+    dry_run: bool = Field(
+        default=False, description="Write nothing; log how many records would be read, and from where."
+    )
 
 
 @dg.op
@@ -54,8 +56,8 @@ def rewrite(
         if config.dry_run:
             from_kafka = sum(r.rows for r in plan.ranges)
             context.log.info(
-                f"{plural(plan.rows, 'row')} of {plural(len(plan.filled), 'checkpoint')} would be written again into {about['tables']}: "
-                f"{plan.rows - from_kafka:,} read from segments, {from_kafka:,} from Kafka."
+                f"{plural(plan.rows, 'record')} of {plural(len(plan.filled), 'checkpoint')} would be read again for {about['tables']}: "
+                f"{plan.rows - from_kafka:,} from segments, {from_kafka:,} from Kafka."
             )
             return dg.Output(None, metadata={**about, "rows_from_kafka": from_kafka, "dry_run": True})
         for name in names:

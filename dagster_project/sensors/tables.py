@@ -11,7 +11,7 @@ from typing import Any
 import dagster as dg
 
 from crkafka_core.config.sections import TableConfig
-from crkafka_core.config.shapes import topic_of
+from crkafka_core.config.shapes import of_template
 from crkafka_core.control import Reader, Tx
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.phase import Phase
@@ -111,9 +111,8 @@ def fed(
         so_far = count(reader, row, counted.get(name))
         about = {**how_far(reader, row, so_far, keyed=name in keyed), **_undefined(row, setup)}
         rows = tables.rows_in(reader, row, ids)
-        shown_rows = {
-            i: rows.get(i) for i in ids if rows.get(i) or not topic_of(row.shape)
-        }  # a topic's are few of them
+        few = of_template(row.shape, row.output)
+        shown_rows = {i: rows.get(i) for i in ids if rows.get(i) or not few}
         brought[name] = Fed(upto, shown_rows, by, about, so_far)
     return brought
 
@@ -121,7 +120,7 @@ def fed(
 def _undefined(table: Table, setup: SensorSetup) -> dict[str, Any]:
     """What the definition of a table says that has none yet."""
     settings = setup.region.settings
-    config = None if table.name in setup.tables else settings.table(table.name, table.shape)
+    config = None if table.name in setup.tables else settings.table(table.name, table.shape, table.output)
     return {} if config is None else described(config, settings, setup.names, setup.known.topics)
 
 

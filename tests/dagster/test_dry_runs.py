@@ -68,7 +68,7 @@ def test_a_dry_run_of_replay_tells_the_rows_and_where_they_are_read_and_starts_n
     wanted = {"after": 0, "upto": 2, "dry_run": True}
     assert landed.run("replay", {"rewrite": wanted}).success
     assert (
-        "6,000 rows of 2 checkpoints would be written again into bronze: 4,000 read from segments, 2,000 from Kafka"
+        "6,000 records of 2 checkpoints would be read again for bronze: 4,000 from segments, 2,000 from Kafka"
         in "".join(capfd.readouterr())
     )
     assert landed.region.plane.read(lambda r, _: r.count(TableCommit)) == 1

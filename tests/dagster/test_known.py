@@ -20,6 +20,7 @@ from tests.dagster.conftest import LandedSeat
 
 pytestmark = pytest.mark.dagster
 PATTERN: dict[str, Any] = {"pattern": "^.*"}
+BY_VALUE = {"each": {"header": "n"}, "name": "n_{value}", "path": "values/{value}", "most_tables": 1}
 PAGE = (Path(__file__).parents[2] / "docs/dagster.md").read_text(encoding="utf-8")
 PYTHON = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
@@ -66,6 +67,28 @@ def test_the_columns_on_the_page_of_a_table_are_those_of_its_files(landed: Lande
         shown = metadata["dagster/column_schema"].columns
         types = {each.name: str(each.type).replace("<element: ", "<item: ") for each in there}
         assert {column.name: column.type for column in shown} == types, name
+
+
+@pytest.mark.parametrize("tables", [[BY_VALUE]])
+def test_the_table_of_a_value_shows_its_own_place_columns_and_checkpoints(landed: LandedSeat) -> None:
+    """Every fifth record has a header."""
+    config = landed.config
+    landed.landing.land(10)
+    landed.landing.land(10)
+    landed.publish()
+    for name in ("n_dead_letters", "n_0"):
+        defs, key = consistent_region(config), landed.names.table(name)
+        if name == "n_dead_letters":
+            assert materialize(landed, defs, key, 2)
+        defs = consistent_region(config)
+        metadata = metadata_of(defs, key)
+        there = DeltaTable(metadata["dagster/uri"]).to_pyarrow_table()
+        assert {c.name: c.type for c in metadata["dagster/column_schema"].columns} == {
+            each.name: str(each.type).replace("<element: ", "<item: ") for each in there.schema
+        }
+        (spec,) = (spec for spec in defs.resolve_all_asset_specs() if spec.key == key)
+        assert spec.description.startswith("Records with the value 0." if name == "n_0" else "Records without a table")
+    assert set(there.column("crkafka_checkpoint").to_pylist()) == {1}, "the value is in the first alone"
 
 
 @pytest.mark.parametrize("keys", [PATTERN])
