@@ -7,6 +7,7 @@ import copy
 import math
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,8 +22,8 @@ from crkafka_core.hosts.processes import ProcessHost
 from crkafka_core.model.errors import CrkafkaError, Refused
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
-from crkafka_core.model.rows import Checkpoint, Event
-from crkafka_core.plane import events, starts
+from crkafka_core.model.rows import Checkpoint, Event, MemberStatus
+from crkafka_core.plane import events, roster, starts
 from crkafka_core.region import Region
 from crkafka_core.region.caught_up import consume
 from crkafka_core.testing.generator import Generator
@@ -194,6 +195,12 @@ class Scenario:
 
     def pids(self) -> dict[str, int]:
         return self.host.pids()
+
+    def registered_pids(self) -> dict[str, int]:
+        """Process ids of the members that are registered from this machine, by name: for a host that is Spark."""
+        rows = self.region.plane.read(lambda reader, _: roster.all_of(reader))
+        hosts = {m.name: m.host.split(" pid ") for m in rows if m.status is MemberStatus.LIVE}
+        return {name: int(at[1]) for name, at in hosts.items() if len(at) == 2 and at[0] == socket.gethostname()}
 
     def pid(self, number: int) -> int:
         """Of a living member."""

@@ -166,7 +166,7 @@ def test_the_others_go_on_while_one_is_away(kind: str, after_a_rebalance: bool) 
     assert tried >= 2
 
 
-@pytest.mark.parametrize(("static", "apart"), [(True, 3.6), (False, 6.0)], ids=["static", "dynamic"])
+@pytest.mark.parametrize(("static", "apart"), [(True, 5.0), (False, 6.0)], ids=["static", "dynamic"])
 def test_a_flapping_member_ends_in_stopped_with_its_name(static: bool, apart: float) -> None:
     faults = tuple(Fault(4.0 + apart * i, "kill", when="RUNNING") for i in range(int(150 / apart)))
     for seed in SEEDS[:1]:

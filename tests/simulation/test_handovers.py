@@ -30,7 +30,7 @@ EXECUTIONS: dict[str, tuple[Fault, ...]] = {
         Fault(4.0 + 1.5 * i, "scale", i, (0.1, 0.9, 0.3, 0.6, 0.99, 0.0)[i]) for i in range(6)
     ),
     "a new partition, in a rebalance with a loss": _one_after_another("add partition", "rebalance", "kill"),
-    "a skip, and then a loss": _one_after_another("skip", "kill", "rebalance", apart=0.5),
+    "a skip, and then a loss": _one_after_another("rebalance", "skip", "kill"),
     "a frozen member wakes in the next epoch": _one_after_another("stall", "rebalance", "cut sql", "cut kafka"),
     "SQL is away, or goes back, in the middle": _one_after_another("rebalance", "restore", "sql down", value=0.2),
     "an older process of a name, and replies that are lost": _one_after_another("duplicate", "rebalance", "lose reply"),
