@@ -53,7 +53,7 @@ def test_a_registry_that_does_not_serve_is_an_outage_and_no_bad_record(
     registry: FakeRegistry, outage: tuple[int, Any]
 ) -> None:
     registry.answers["/schemas/ids/7"] = [outage]
-    columns = Columns("value", Avro(registry=registry.url, patience=0.3), ID)
+    columns = Columns("value", Avro(registry=registry.url, patience=0.8), ID)
     with pytest.raises(RegistryAway, match="does not serve schemas"):
         columns.decode(batch_of([VALUE]))
     assert len(registry.asked) >= 2

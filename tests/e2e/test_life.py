@@ -26,7 +26,7 @@ def test_twenty_cuts_of_a_steady_run_land_every_record_once(scenario: Make) -> N
     assert s.resets(before) == []
     verdict = s.finish_and_verify()
     assert verdict.checkpoints >= 21
-    assert s.verify(replay=None).rows == s.ledger.rows()
+    assert s.verify().rows == s.ledger.rows()
 
 
 def test_X1_reset_to_initial_state_twice_starts_at_the_same_offsets(scenario: Make) -> None:
