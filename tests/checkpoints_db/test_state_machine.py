@@ -70,8 +70,8 @@ _MUTANTS: dict[str, list[Change]] = {
         (
             rules,
             "wrong_sets",
-            "return {name for name, _ in wanted - there}, {name for name, _ in there - wanted}",
-            "return (set() if len(there) >= len(wanted) else {'somebody'}), set()",
+            "return {name for name, _ in wanted - given}, {name for name, _ in given - wanted}",
+            "return (set() if len(given) >= len(wanted) else {'somebody'}), set()",
         ),
         (contributions, "_mismatch", "mine is None or mine.incarnation != part.incarnation", "False"),
         (contributions, "_mismatch", "mine.offsets", "{tp: o[0] for tp, o in part.offsets.items()}"),
@@ -91,7 +91,7 @@ _MUTANTS: dict[str, list[Change]] = {
         (rules, "broken", "o.from_offset != begins", "False"),
         (contributions, "_mismatch", "part.offsets[tp][0] != due", "False"),
     ],
-    "an abort keeps its segments": [(epochs, "drop_parts", "ContributedOffset, Segment)", "ContributedOffset)")],
+    "an abort keeps its segments": [(epochs, "drop_parts", "in PARTS", "in PARTS[:-1]")],
     "a rewind does not raise the epoch": [
         (epochs, "_next", "max(region.epoch, above) + 1", "max(region.epoch, above)"),
         (epochs, "_next", "tx.add(begun)", "tx.put(begun)"),
