@@ -70,8 +70,7 @@ def test_D3_nothing_is_written_between_drain_and_resume(pair: Scenario) -> None:
     time.sleep(0.7)
     assert _files(pair) == files
     pair.points.clear(pair.member(0), fp.CONTRIBUTE)
-    cut = pair.region.await_merged(opened.id)
-    assert cut.drain_ms > 0
+    pair.region.await_merged(opened.id)
     pair.check()
     assert not pair.resets(mark)
 
