@@ -210,12 +210,12 @@ class RegionConfig(LimitKeys):
     def table(self, name: str, shape: str = "", value: str = "") -> TableConfig | None:
         """The declared table of this name; `shape`: of its row, which names the topic or the template of a template's table.
 
-        `value`: of its row, for the place of a table by value.
+        `value`: the output of its row, for the place of a table by value.
         """
         if by_value(shape):
             of = self.template_of(shape)
             if of is not None and value:
-                return template.of_value(of, value)
+                return template.of_value(of, value.removeprefix(template.OF_VALUE))
             return next((t.model_copy(update={"name": name}) for t in self.tables if t.shape == shape), None)
         topic = topic_of(shape)
         declared = (t for of in self.of_topic(topic) for t in (*of.own, of.unplaced)) if topic else self.tables

@@ -14,8 +14,10 @@ from crkafka_core.config.typed import RegistryConfig
 
 TOPIC = "{topic}"
 VALUE = "{value}"
+OF_VALUE = "="
+"""Begins the output of a value, which may be called like an output of another shape."""
 MOST_TABLES = 100
-"""Tables of a template by value, unless its `most_tables` says otherwise."""
+"""How many tables a template by value has at most, where the configuration has no `most_tables`."""
 LONGEST = 128
 """Letters of a table's name."""
 
@@ -78,7 +80,7 @@ def most_of(template: TableConfig) -> int:
 def of_value(template: TableConfig, value: str) -> TableConfig:
     """The table of the records with this value; without a name where none fits."""
     name, path = _filled(template.name, value, VALUE), template.path.replace(VALUE, _safe(value))
-    about = {"name": name if len(name) <= LONGEST else "", "path": path, "output": value}
+    about = {"name": name if len(name) <= LONGEST else "", "path": path, "output": f"{OF_VALUE}{value}"}
     return typed_tables.without_value(template).model_copy(update=about)
 
 

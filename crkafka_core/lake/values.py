@@ -14,10 +14,15 @@ import pyarrow.compute as pc
 from crkafka_core.config import sections, template
 from crkafka_core.config.sections import TableConfig
 from crkafka_core.config.shapes import GOOD
+from crkafka_core.config.template import OF_VALUE
 from crkafka_core.decode.cursor import placed
 from crkafka_core.decode.json_bulk import JsonBulk
+from crkafka_core.lake.partitions import parted
+from crkafka_core.lake.port import Part
 from crkafka_core.lake.transform import NULLABLE, Rows, Run, Transform
 from crkafka_core.model.errors import CrkafkaError
+
+_OUTPUT = "crkafka_output"
 
 
 class NewValues(CrkafkaError):
@@ -37,7 +42,7 @@ class ByValue(Transform):
 
     template: TableConfig
     shape: str
-    outputs: frozenset[str]
+    values: frozenset[str]
     """Values that have a table."""
     taken: Mapping[str, str]
     """Tables beside which a further value needs a name and a place, as `templates.taken` gives them."""
@@ -45,28 +50,25 @@ class ByValue(Transform):
     """Tables that may still be declared."""
 
     def schemas(self) -> Mapping[str, pa.Schema]:
-        return dict.fromkeys([GOOD, *sorted(self.outputs)], NULLABLE)
+        return dict.fromkeys([GOOD, *(OF_VALUE + value for value in sorted(self.values))], NULLABLE)
 
     def open(self) -> Run:
         by = self.template.each
         assert isinstance(by, sections.ByValue)
         value_of = FieldOf(by.field) if by.field else HeaderOf(by.header or "")
 
-        def parted(records: pa.RecordBatch) -> Rows:
+        def by_value(records: pa.RecordBatch) -> Rows:
             records = records.cast(NULLABLE)
             values = value_of(records)
             names = pc.unique(values.drop_null()).to_pylist()
-            if self.room and (new := [v for v in names if v not in self.outputs and self._placed(v)]):
+            if self.room and (new := [v for v in names if v not in self.values and self._placed(v)]):
                 raise NewValues(self.shape, sorted(new))
-            if not self.outputs.intersection(names):
-                return {GOOD: records}
-            rows = {v: pc.fill_null(pc.equal(values, v), False) for v in names if v in self.outputs}
-            others = pc.fill_null(pc.invert(pc.is_in(values, pa.array(rows, pa.string()))), True)
-            return {
-                name: part for name, kept in (*rows.items(), (GOOD, others)) if (part := records.filter(kept)).num_rows
-            }
+            known = pc.is_in(values, pa.array(sorted(self.values), pa.string()))
+            to = pc.if_else(known, pc.binary_join_element_wise(OF_VALUE, values, ""), GOOD)
+            by_output = parted(records.append_column(_OUTPUT, to), (Part(_OUTPUT),))
+            return {output: part.select(NULLABLE.names) for (output,), part in by_output}
 
-        return parted
+        return by_value
 
     def set_aside(self, records: pa.RecordBatch, reason: str) -> Rows:
         return {GOOD: records.cast(NULLABLE)}

@@ -8,7 +8,7 @@ from crkafka_core.config.location import in_catalog
 from crkafka_core.config.region_config import RegionConfig
 from crkafka_core.config.sections import TableConfig
 from crkafka_core.config.shapes import by_value, of_template, topic_of
-from crkafka_core.config.template import most_of, placed
+from crkafka_core.config.template import OF_VALUE, most_of, placed
 from crkafka_core.control import Cond, Reader, Tx
 from crkafka_core.model.rows import Initial, MergedOffset, Region, Table, TableCommit
 from crkafka_core.plane import events, tables
@@ -27,7 +27,7 @@ def of_topics(reader: Reader) -> list[Table]:
 
 def values_of(reader: Reader, shape: str) -> frozenset[str]:
     """Values that have a table of this shape."""
-    return frozenset(table.output for table in reader.select(Table, ("shape", "=", shape)) if table.output)
+    return frozenset(t.output.removeprefix(OF_VALUE) for t in reader.select(Table, ("shape", "=", shape)) if t.output)
 
 
 def taken(reader: Reader) -> dict[str, str]:
@@ -56,10 +56,10 @@ def _declare_values(
     if any(table.owes_fence for table in family):
         return  # rewound meanwhile: where the tables are is known after their fence
     room, begins = most_of(template) + 1 - len(family), min((t.acknowledged for t in family), default=0)
-    for value in sorted(set(values) - {t.output for t in family}):
+    for value in sorted(set(values) - values_of(tx, shape)):
         if room > 0 and (table := placed(template, value, others)) is not None:
             about = (tx, table.name, table.format, table.path)
-            tables.declare(*about, shape=shape, output=value, here=True, begins=begins, by=by)
+            tables.declare(*about, shape=shape, output=table.output or "", here=True, begins=begins, by=by)
             others[table.name.lower()], room = table.path, room - 1
             if not room:
                 full = f"{template.name} has {most_of(template)} tables, its most_tables; further values have none"
@@ -71,7 +71,7 @@ def _declare_values_again(tx: Tx, config: RegionConfig, by: str) -> None:
     marks = [(shape, value) for m in _undeclared(tx) for shape, _, value in [m.token.partition("@")] if by_value(shape)]
     for shape in sorted({shape for shape, _ in marks}):
         if (template := config.template_of(shape)) is not None:
-            values = [value for each, value in marks if each == shape]
+            values = [value.removeprefix(OF_VALUE) for each, value in marks if each == shape]
             _declare_values(tx, template, shape, values, _declared(tx), by)
 
 

@@ -9,7 +9,7 @@ from crkafka_core.config import RegionConfig, redact
 from crkafka_core.config.location import overlap
 from crkafka_core.config.sections import TableConfig
 from crkafka_core.config.shapes import by_value, name_of, topic_of
-from crkafka_core.config.template import of_value
+from crkafka_core.config.template import OF_VALUE, of_value
 from crkafka_core.model.errors import Refused
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Table
@@ -84,7 +84,7 @@ def refuse_storage_without_segments(plane: ControlPlane, config: RegionConfig, w
 
 def _of_template(config: RegionConfig, row: Table) -> Iterator[TableConfig]:
     if (template := config.template_of(row.shape)) is not None and row.output:
-        yield of_value(template, row.output)
+        yield of_value(template, row.output.removeprefix(OF_VALUE))
     if topic := topic_of(row.shape):
         yield from (table for section in config.of_topic(topic) for table in section.own)
 

@@ -9,6 +9,7 @@ from crkafka_core.config import RegionConfig
 from crkafka_core.config.location import in_catalog
 from crkafka_core.config.sections import TableConfig
 from crkafka_core.config.shapes import DEAD, by_value, has_records
+from crkafka_core.config.template import OF_VALUE
 from crkafka_core.model.rows import Table
 from crkafka_core.plane import checkpoints
 from crkafka_core.plane import tables as plane_tables
@@ -72,7 +73,7 @@ def _content(table: TableConfig) -> str:
         return f"Records{of} that could not be decoded, each with the reason"
     if by_value(table.shape or ""):
         return (
-            f"Records{of} with the value {table.output}"
+            f"Records{of} with the value {table.output.removeprefix(OF_VALUE)}"
             if table.output
             else f"Records{of} without a table of their own"
         )

@@ -89,6 +89,15 @@ def test_K6_each_value_has_its_table_and_records_without_one_are_dead_letters(
     assert verified(landing) == []
 
 
+def test_K6_a_value_may_be_called_like_an_output(tmp_path: Path) -> None:
+    landing = made(tmp_path, kinds=["good", "dead", None])
+    landing.land(6)
+    feed(landing)
+    assert declared(landing) == {"good": 1, "dead": 1, "dead_letters": 1}
+    assert [rows(landing, name) for name in ("good", "dead", "dead_letters")] == [{1: 4}] * 3
+    assert verified(landing) == []
+
+
 def test_K6_a_new_value_begins_where_the_other_tables_are_and_nothing_is_written_again(tmp_path: Path) -> None:
     kinds = ["a"]
     landing = made(tmp_path, kinds=kinds)
