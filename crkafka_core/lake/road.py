@@ -122,7 +122,7 @@ def _keyed(region: Handle, names: Iterable[str]) -> list[str]:
 
 
 def _taking(region: Handle, family: Sequence[str], step: Step) -> list[str]:
-    """Tables that take a pass: one by key gets nothing twice. None may join it later: which earlier records neither has, nothing tells."""
+    """Tables that take a pass: one by key gets nothing twice. None may join it later: the earlier records that both lack are not known."""
     has = [name for name in _keyed(region, family) if name not in step.advancing]
     if has:
         advancing = [_row(region, name) for name in sorted(step.advancing)]

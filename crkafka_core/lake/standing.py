@@ -151,7 +151,7 @@ def _unacknowledged(
     own = commit.checkpoints if commit.kind == tables.ADVANCE else ()
     brought = [i for i in reader.line(stamp.checkpoint) if i > now.acknowledged or i in own]
     erased = checkpoints.within(reader, brought, ("erased_json", "!=", "{}"))
-    # How many of the erased records a table of a shape would have had, nothing tells: none of that is acknowledged.
+    # How many of the erased records a table of a shape would have had is not known: such a commit is not acknowledged.
     gone = {c.id: -1 if now.shape else c.rows_for_tables for c in erased}
     # The rows of a table of a shape are counted after a commit that took erased records out of it.
     uncounted = commit.kind == tables.REWRITE and now.shape and not commit.counts_json

@@ -33,7 +33,7 @@ class _Seen(NamedTuple):
 
 
 class MemberPlane:
-    """The control plane for one incarnation of one member: the rest of `member/` has no other (a layers test says so). A process that was
+    """The control plane for one incarnation of one member: `member/` reaches SQL by it alone (tests/layers). A process that was
     superseded, lost, never registered, or that belongs to a deleted region of the same name changes nothing."""
 
     def __init__(self, plane: ControlPlane, name: str, incarnation: str) -> None:

@@ -39,7 +39,7 @@ class BySpark(Way):
     def __init__(
         self, region: Handle, session: Callable[[], SparkSession], *, news: Tell, why_not: Callable[[], str] = str
     ) -> None:
-        """`session` is called once, when a table is due; `why_not` says why no job can run now; `news` takes messages on a long write."""
+        """`session` is called once, when a table is due; `why_not` tells what hinders jobs now; `news` takes messages on a long write."""
         self._region, self._session, self._news, self._why_not = region, session, news, why_not
         self._left = region.config.left_to_others
         self._joining = Joining(region, MEANS, news)

@@ -118,7 +118,7 @@ def fed(
 
 
 def _undefined(table: Table, setup: SensorSetup) -> dict[str, Any]:
-    """What the definition of a table says that has none yet."""
+    """Metadata of a table without a definition: what its definition would have."""
     settings = setup.region.settings
     config = None if table.name in setup.tables else settings.table(table.name, table.shape, table.output)
     return {} if config is None else described(config, settings, setup.names, setup.known.topics)
